@@ -1,0 +1,152 @@
+"""The command line: our options, split by hand from the program's, and the subcommands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from . import __version__
+from .errors import FlorError, UsageError
+from .launch import Target, exit_status
+from .settings import Settings, from_sources
+
+VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats")
+SWITCHES = ("force", "trust", "plan", "help", "version")
+SUBCOMMANDS = ("runs", "show", "sitedir")
+LATER = ("logs", "diff", "view", "shell", "verify", "gc", "export", "doctor", "replay")
+
+HELP = """\
+usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
+       FLOR_MODE=replay python -m florhook script.py [args...]
+       python -m florhook runs                              the recorded runs
+       python -m florhook show RUN                          one run in detail
+       python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
+
+Records an unmodified program; after you have added a print, replays what it would have shown.
+
+options (each also as a variable, FLOR_MODE for --mode and so on):
+  --mode MODE        record (default), replay, resume, off
+  --home FOLDER      the store (default: .florhook in the working folder)
+  --run RUN          which run to replay: id, unique prefix or last (default)
+  --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
+  --workers N        replay processes (default 1)
+  --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:
+  --log WHAT         what a replay prints: hindsight (default) or all
+  --stats FILE       write the figures of the run to FILE as JSON
+  --force            replay in spite of an edit that changes the program, or of other arguments
+  --trust            replay a store that another user wrote
+  --plan             show what a replay would do, and stop
+  --help, --version
+also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not.
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; the process's exit status is the program's own, or ours if we refuse."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        flags, rest = split(words)
+        if "version" in flags:
+            print(f"florhook {__version__}")
+        elif "help" in flags:
+            print(HELP, end="")
+        else:
+            _dispatch(flags, rest)
+    except FlorError as error:
+        _say(str(error))
+        raise SystemExit(error.exit_code) from None
+
+
+def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Our options, up to the first word that is none of ours; the rest belongs to the program."""
+    flags: dict[str, str] = {}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c", "-"):
+        name, equals, value = words[at].lstrip("-").partition("=")
+        name = {"h": "help", "V": "version"}.get(name, name)
+        at += 1
+        if words[at - 1] == "--":
+            break
+        if name in SWITCHES:
+            flags[name] = ""
+        elif name in VALUES:
+            if not equals:
+                if at == len(words):
+                    raise UsageError(f"--{name} needs a value")
+                value, at = words[at], at + 1
+            flags[name] = value
+        else:
+            raise UsageError(f"unknown option {words[at - 1]}; see python -m florhook --help")
+    return flags, words[at:]
+
+
+def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
+    settings = from_sources(os.environ, flags, Path.cwd())
+    if not rest:
+        raise UsageError("no program was named; see python -m florhook --help")
+    if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):
+        _subcommand(settings, rest)
+    elif rest[0] in LATER and not os.path.exists(rest[0]):
+        raise UsageError(f"the subcommand {rest[0]} is not there yet")
+    else:
+        run_target(target_of(rest), settings)
+
+
+def target_of(words: list[str]) -> Target:
+    """The program that words name, as python's own command line does."""
+    first = words[0]
+    if first in ("-m", "-c"):
+        if len(words) == 1:
+            raise UsageError(f"{first} needs {'a module' if first == '-m' else 'code'}")
+        return Target("module" if first == "-m" else "code", words[1], words[2:])
+    return Target("script", first, words[1:])
+
+
+def run_target(target: Target, settings: Settings | None = None) -> None:
+    """Run a program in the mode that the settings say. Returns or raises SystemExit as the program ends."""
+    if settings is None:
+        settings = from_sources(os.environ, {}, Path.cwd())
+    if os.environ.get("FLOR_WORKER"):
+        from .replay.worker import run_worker
+
+        run_worker(target, settings)
+    elif settings.mode == "record":
+        from .record import record
+
+        record(target, settings)
+    elif settings.mode == "replay":
+        from .replay.supervisor import replay
+
+        raise SystemExit(replay(target, settings))
+    elif settings.mode == "resume":
+        raise UsageError("FLOR_MODE=resume is not there yet; record again, or replay the run that ended")
+    else:
+        from .record import run_plainly
+
+        run_plainly(target)
+
+
+def _subcommand(settings: Settings, words: list[str]) -> None:
+    if words[0] == "sitedir":
+        from .activate import sitedir
+
+        print(sitedir())
+        return
+    from .views.tables import runs_table, show_run
+
+    if words[0] == "runs":
+        if len(words) > 1:
+            raise UsageError(f"runs takes no arguments, not {words[1]!r}")
+        runs_table(settings.home)
+    else:
+        if len(words) > 2:
+            raise UsageError("show takes one run: id, unique prefix or last")
+        show_run(settings.home, words[1] if len(words) == 2 else settings.run)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"florhook: {text}\n")
+
+
+__all__ = ["Target", "exit_status", "main", "run_target"]

@@ -1,0 +1,141 @@
+"""Puts itself first among the import finders and gives the user's modules instrumented code.
+
+It asks the finders behind it and touches a spec only if an ordinary `SourceFileLoader` owns it and the scope says
+that the module is the user's. Then the loader's `get_code`, and nothing else, is overridden, for one call: afterwards
+the loader is an ordinary `SourceFileLoader` again, so that whoever asks it later for code gets plain code.
+
+Things that don't work:
+
+- Code in `find_spec` that transforms at once: tools that only look for a spec would pay for it.
+- Leaving our two frames as they are: CPython hides importlib's own frames from the tracebacks of failing imports, and
+  one of ours in between keeps them all. So they carry importlib's file name, see `_disguise`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import SourceFileLoader
+
+from florhook.hook.scope import Decision, Scope
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import CodeType, ModuleType
+    from typing import Any
+
+    Transform = Callable[[bytes, str, str], CodeType | None]
+
+
+def install(scope: Scope, transform: Transform) -> Finder:
+    """Places a new finder first in `sys.meta_path`; `transform(source, path, name)` gives code, or None to decline."""
+    finder = Finder(scope, transform)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+def report(path: str, error: BaseException) -> None:
+    """Says on stderr that a file runs uninstrumented."""
+    reason = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
+    try:
+        sys.stderr.write(f"florhook: could not instrument {path} ({reason}), running it as it is\n")
+    except Exception:  # stderr is closed: there is nobody to tell
+        return
+
+
+class Finder:
+    """Finds modules as the finders behind it do, and replaces the loader of the user's own."""
+
+    def __init__(self, scope: Scope, transform: Transform) -> None:
+        self.seen: list[tuple[str, str | None, Decision]] = []
+        self._scope = scope
+        self._transform = transform
+        self._strict = os.environ.get("FLOR_STRICT") == "1"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        for find in self._followers():
+            spec = find(fullname, path, target)
+            if spec is not None:
+                self._consider(fullname, spec)
+                return spec
+        return None
+
+    def uninstall(self) -> None:
+        """Takes this finder out of `sys.meta_path`."""
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+
+    def _followers(self) -> Iterator[Callable[..., ModuleSpec | None]]:
+        """Gives the `find_spec` of the finders behind this one (those before it were asked already).
+
+        An old finder without `find_spec` ends the search, so that the import system itself asks it in its turn.
+        """
+        finders = list(sys.meta_path)
+        while finders and finders.pop(0) is not self:
+            pass
+        for finder in finders:
+            find = getattr(finder, "find_spec", None)
+            if find is None:
+                return
+            yield find
+
+    def _consider(self, name: str, spec: ModuleSpec) -> None:
+        try:
+            decision = self._decide(name, spec)
+            self.seen.append((name, spec.origin, decision))
+            if decision.user and isinstance(spec.loader, SourceFileLoader):
+                spec.loader = InstrumentingLoader(name, spec.loader.path, self._transform, self._strict)
+        except Exception as error:
+            if self._strict:
+                raise
+            report(str(spec.origin), error)
+
+    def _decide(self, name: str, spec: ModuleSpec) -> Decision:
+        loader = spec.loader
+        if type(loader) is SourceFileLoader:
+            return self._scope.decide(name, loader.path)
+        if loader is None or spec.origin is None:
+            return Decision(False, "no source file")
+        owner = loader if isinstance(loader, type) else type(loader)
+        return Decision(False, f"loaded by {owner.__name__}")
+
+
+class InstrumentingLoader(SourceFileLoader):
+    """Gives the transformed code of a module once, and is an ordinary `SourceFileLoader` from then on."""
+
+    def __init__(self, name: str, path: Any, transform: Transform, strict: bool) -> None:
+        super().__init__(name, path)
+        self._transform = transform
+        self._strict = strict
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        code = self._transformed(fullname)
+        if code is None:
+            return SourceFileLoader.get_code(self, fullname)
+        return code
+
+    def _transformed(self, fullname: str) -> CodeType | None:
+        transform, strict = self._transform, self._strict
+        del self._transform, self._strict
+        self.__class__ = SourceFileLoader  # type: ignore[assignment]
+        try:
+            return transform(self.get_data(self.path), self.path, fullname)
+        except (SyntaxError, OSError):
+            return None  # the ordinary way raises it, from the frames that plain python shows
+        except Exception as error:
+            if strict:
+                raise
+            report(self.path, error)
+        return None
+
+
+def _disguise(function: Any, model: Any) -> None:
+    """Gives a function the file name of importlib's, so that tracebacks and `warnings` skip it too."""
+    function.__code__ = function.__code__.replace(co_filename=model.__code__.co_filename)
+
+
+_disguise(Finder.find_spec, SourceFileLoader.get_code)
+_disguise(InstrumentingLoader.get_code, SourceFileLoader.get_code)

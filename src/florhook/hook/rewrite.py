@@ -1,0 +1,517 @@
+"""Puts probes into a module's syntax tree; knows nothing of imports or of what the probes do.
+
+Recording, a loop and a function become
+
+    for x in __flor__.loop(7, ITERABLE, lambda: (cell, ...)):
+        BODY
+    __flor__.leave(7)
+
+    __flor__.enter(8, lambda: (cell, ...))
+    while __flor__.step(8) and (TEST):
+        BODY
+    __flor__.leave(8)
+
+    def f():
+        __flor__.marks[3] = True
+        BODY
+
+(the lambda only where closures share variables with the loop's function). Replaying, a loop becomes
+
+    __flor__.open(7, ITERABLE, lambda: (cell, ...))      # a while has no ITERABLE
+    while __flor__.segment(7):                           # one turn for each stretch that the plan executes
+        if __flor__.restoring(7):
+            if __flor__.has(7, 0): name = __flor__.value(7, 0)
+            else: name = None; del name
+        for x in __flor__.items(7):                      # while __flor__.step(7) and (TEST):
+            BODY
+        else:
+            __flor__.done(7)
+    if __flor__.completed(7):
+        ORELSE
+    __flor__.leave(7)
+
+and each hindsight statement stands in `with __flor__.hindsight:`.
+
+Things that don't work: names of ours in the user's scopes (they show in `locals()`), moving a body into a
+function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks).
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import TypeVar
+
+from .sites import Instrumented, Site
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+LoopNode = ast.For | ast.While
+SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
+HOLDERS = (ast.ExceptHandler, ast.match_case)
+CALLING = (ast.Call, ast.With, ast.Import, ast.ImportFrom, ast.ClassDef)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
+PROBE = "__flor__"
+Node = TypeVar("Node", bound=ast.AST)
+
+
+def rewrite(
+    tree: ast.Module,
+    module: str,
+    path: str,
+    *,
+    replaying: bool = False,
+    added: Collection[ast.stmt] = (),
+    first_site: int = 0,
+    first_mark: int = 0,
+) -> Instrumented:
+    """Instrument `tree` in place. `added` are its hindsight statements; ids count up from the given firsts."""
+    writer = _Writer(tree, module, path, replaying, {id(node) for node in added}, first_site, first_mark)
+    writer.run()
+    return Instrumented(module, path, tuple(writer.sites), tuple(writer.marks), tuple(writer.probes))
+
+
+class _Scope:
+    """A module or function while its statements are rewritten."""
+
+    def __init__(self, name: str, node: ast.AST, cells: Collection[str], class_name: str | None) -> None:
+        self.name = name  # qualified, "" for the module
+        self.node = node
+        self.class_name = class_name  # of the innermost class around, for private names
+        self.mark: int | None = None
+        self.loops = 0
+        self.is_function = isinstance(node, FunctionNode)
+        self.cells = tuple(sorted(set(cells) - {"__class__"}))
+        self.global_names = _global_names(node) if self.is_function else set()
+        self.suspends = self.is_function and any(isinstance(n, SUSPENDS) for n in _own_nodes(node))
+        self.rebound_by_closures: set[str] = set()
+        if self.cells:
+            declared = {_mangled(n, class_name) for n in _declared_below(node)}
+            self.rebound_by_closures = declared & {_mangled(n, class_name) for n in _bound_names(node)}
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A list of statements still to be visited. `scope` is None directly in a class body."""
+
+    statements: list[ast.stmt]
+    scope: _Scope | None
+    qual: str
+    place: str  # the key of the innermost site, or else of the function or class
+    class_name: str | None
+
+
+class _Writer:
+    """Visits bodies with a stack of its own, since deep `elif` chains exhaust Python's.
+
+    Bodies are numbered outside in and rewritten inside out, so that what a loop grows into is never taken for
+    the user's.
+    """
+
+    def __init__(
+        self,
+        tree: ast.Module,
+        module: str,
+        path: str,
+        replaying: bool,
+        added: set[int],
+        first_site: int,
+        first_mark: int,
+    ) -> None:
+        self.tree, self.module, self.path = tree, module, path
+        self.replaying, self.added = replaying, added
+        self.first_site, self.first_mark = first_site, first_mark
+        self.sites: list[Site] = []
+        self.keys: set[str] = set()  # of the sites
+        self.marks: list[str] = []
+        self.probes: list[tuple[str, int]] = []
+        self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
+        self.named: dict[str, int] = {}  # how many functions had a qualified name so far
+        self.codes = _closure_variables(tree, path)
+
+    def run(self) -> None:
+        scope = _Scope("", self.tree, (), None)
+        self._new_mark("")
+        pending = [_Body(self.tree.body, scope, "", f"{self.module}:", None)]
+        visited = []
+        while pending:
+            body = pending.pop()
+            pending.extend(self._visit(body))
+            visited.append(body)
+        for body in reversed(visited):
+            if body.scope is not None:
+                self._emit(body.statements, body.scope)
+
+    # What a body holds -------------------------------------------------------------------------------------
+
+    def _visit(self, body: _Body) -> list[_Body]:
+        inner: list[_Body] = []
+        for node in body.statements:
+            if id(node) in self.added:
+                self.probes.append((body.place, node.lineno))
+            elif isinstance(node, FunctionNode):
+                inner.append(self._function(node, body))
+            elif isinstance(node, ast.ClassDef):
+                qual = f"{body.qual}.{node.name}".lstrip(".")
+                inner.append(_Body(node.body, None, qual, body.place, node.name))
+            else:
+                inner.extend(self._compound(node, body))
+        inner.reverse()  # the stack pops from its end
+        return inner
+
+    def _compound(self, node: ast.stmt, body: _Body) -> Iterator[_Body]:
+        place = body.place
+        if isinstance(node, LoopNode) and body.scope is not None:
+            place = self._loop(node, body.scope, place) or place
+        for suite in _suites(node):
+            orelse = isinstance(node, LoopNode) and suite is node.orelse
+            yield _Body(suite, body.scope, body.qual, body.place if orelse else place, body.class_name)
+
+    def _function(self, node: FunctionNode, body: _Body) -> _Body:
+        qual = f"{body.qual}.{node.name}".lstrip(".")
+        count = self.named.get(qual, 0)
+        self.named[qual] = count + 1
+        if count:
+            qual += f"#{count}"
+        if _compiled_by_others(node):
+            return _Body(node.body, None, qual, body.place, body.class_name)
+        cells = self.codes.get((node.name, _first_line(node)), set())
+        scope = _Scope(qual, node, cells, body.class_name)
+        scope.mark = self._new_mark(qual)
+        return _Body(node.body, scope, qual, f"{self.module}:{qual}", body.class_name)
+
+    def _loop(self, node: LoopNode, scope: _Scope, place: str) -> str | None:
+        number, scope.loops = scope.loops, scope.loops + 1
+        if not _can_be_site(node):
+            return None
+        key = f"{self.module}:{scope.name}:{number}"
+        names: set[str] = set()
+        if scope.is_function:
+            names = {_mangled(name, scope.class_name) for name in _bound_names(node)}
+            names = (names | scope.rebound_by_closures) - scope.global_names
+        kind = "for" if isinstance(node, ast.For) else "while"
+        tight = not self._calls(node)
+        self.loops[id(node)] = self.first_site + len(self.sites)
+        self.sites.append(
+            Site(key, node.lineno, kind, tuple(sorted(names)), scope.cells, _labels(node), tight)
+        )
+        self.marks.append(key)
+        return key
+
+    def _calls(self, node: LoopNode) -> bool:
+        """Whether the recorded loop calls anything: what was added since does not count."""
+        work: list[ast.AST] = [*node.body, *([node.test] if isinstance(node, ast.While) else [])]
+        while work:
+            inner = work.pop()
+            if id(inner) in self.added:
+                continue
+            if isinstance(inner, CALLING):
+                return True
+            work.extend(ast.iter_child_nodes(inner))
+        return False
+
+    def _new_mark(self, qual: str) -> int:
+        self.marks.append(f"{self.module}:{qual}")
+        return self.first_mark + len(self.marks) - 1
+
+    # What is put in ----------------------------------------------------------------------------------------
+
+    def _emit(self, body: list[ast.stmt], scope: _Scope) -> None:
+        out: list[ast.stmt] = []
+        first = -1
+        if scope.mark is not None and body is getattr(scope.node, "body", None):
+            first = int(_has_docstring(body))
+        for index, node in enumerate(body):
+            if index == first:
+                out.append(_mark(scope.mark, node))
+            out.extend(self._statement(node))
+            # After a suspension the function runs on in somebody else's iteration.
+            if scope.suspends and id(node) not in self.added and _suspends_here(node):
+                out.append(_mark(scope.mark, node))
+        if first == len(body):
+            out.append(_mark(scope.mark, body[-1]))
+        body[:] = out
+
+    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if id(node) in self.added:
+            return [_hindsight(node)] if self.replaying else [node]
+        number = self.loops.get(id(node))
+        if number is None or not isinstance(node, LoopNode):
+            return [node]
+        site = self.sites[number - self.first_site]
+        return _replayed(node, number, site) if self.replaying else _recorded(node, number, site)
+
+
+# Shapes --------------------------------------------------------------------------------------------------------
+
+
+def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
+    after = _after(_call("leave", number, node), node)
+    if isinstance(node, ast.For):
+        node.iter = _call("loop", number, node.iter, node.iter, *_cells(site, node.iter))
+        return [node, after]
+    before = _at(ast.Expr(_call("enter", number, node, *_cells(site, node))), node)
+    if not site.tight:
+        node.test = _and_step(number, node.test)
+    return [before, node, after]
+
+
+def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
+    iterable = [node.iter] if isinstance(node, ast.For) else []
+    opened = _call("open", number, node, *iterable, *_cells(site, node))
+    orelse, node.orelse = node.orelse, [_after(_call("done", number, node), node)]
+    if isinstance(node, ast.For):
+        node.iter = _call("items", number, node.iter)
+    else:
+        node.test = _and_step(number, node.test)
+    turn: list[ast.stmt] = [*_restores(number, site, node), node]
+    out: list[ast.stmt] = [
+        _at(ast.Expr(opened), node),
+        _at(ast.While(test=_call("segment", number, node), body=turn, orelse=[]), node),
+    ]
+    if orelse:
+        out.append(_at(ast.If(test=_call("completed", number, node), body=orelse, orelse=[]), node))
+    return [*out, _after(_call("leave", number, node), node)]
+
+
+def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
+    """Assignments of the restored values; a name that was not bound then is unbound."""
+    body: list[ast.stmt] = []
+    for index, name in enumerate(site.names):
+        place = _at(ast.Constant(index), at)
+        bind = ast.Assign([_at(ast.Name(name, ast.Store()), at)], _call("value", number, at, place))
+        empty = ast.Assign([_at(ast.Name(name, ast.Store()), at)], _at(ast.Constant(None), at))
+        unbind = ast.Delete([_at(ast.Name(name, ast.Del()), at)])
+        test = _call("has", number, at, _at(ast.Constant(index), at))
+        body.append(_at(ast.If(test, [_at(bind, at)], [_at(empty, at), _at(unbind, at)]), at))
+    return [_at(ast.If(_call("restoring", number, at), body, []), at)] if body else []
+
+
+def _and_step(number: int, test: ast.expr) -> ast.expr:
+    step = _call("step", number, test)
+    if isinstance(test, ast.Constant) and test.value:
+        return step
+    return _at(ast.BoolOp(ast.And(), [step, test]), test)
+
+
+def _hindsight(node: ast.stmt) -> ast.stmt:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return node
+    return _at(ast.With(items=[ast.withitem(_attribute("hindsight", node), None)], body=[node]), node)
+
+
+def _mark(mark: int | None, at: ast.stmt) -> ast.stmt:
+    target = ast.Subscript(_attribute("marks", at), _at(ast.Constant(mark), at), ast.Store())
+    return _at(ast.Assign([_at(target, at)], _at(ast.Constant(True), at)), at)
+
+
+def _cells(site: Site, at: ast.AST) -> list[ast.expr]:
+    """`lambda: (a, b)`: its closure is the only way to a running frame's cells."""
+    if not site.cells:
+        return []
+    names: list[ast.expr] = [_at(ast.Name(name, ast.Load()), at) for name in site.cells]
+    arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return [_at(ast.Lambda(arguments, _at(ast.Tuple(names, ast.Load()), at)), at)]
+
+
+def _call(name: str, number: int, at: ast.AST, *arguments: ast.expr) -> ast.Call:
+    call = _at(ast.Call(_attribute(name, at), [_at(ast.Constant(number), at), *arguments], []), at)
+    if isinstance(at, ast.expr) and at in arguments:
+        # What `iter()` raises is shown at the iterable, over its whole width.
+        call.end_lineno, call.end_col_offset = at.end_lineno, at.end_col_offset
+    return call
+
+
+def _after(call: ast.Call, loop: ast.stmt) -> ast.stmt:
+    """A statement on the loop's last line, which has been passed already: no line is stepped on anew."""
+    statement = _at(ast.Expr(call), loop)
+    for inner in ast.walk(statement):
+        if isinstance(inner, (ast.expr, ast.stmt)):
+            inner.lineno = inner.end_lineno = loop.end_lineno or loop.lineno
+    return statement
+
+
+def _attribute(name: str, at: ast.AST) -> ast.Attribute:
+    return _at(ast.Attribute(_at(ast.Name(PROBE, ast.Load()), at), name, ast.Load()), at)
+
+
+def _at(node: Node, where: ast.AST) -> Node:
+    """Give `node` the start of `where` as its place, its end collapsed onto it."""
+    for end in ("", "end_"):
+        setattr(node, f"{end}lineno", where.lineno)  # type: ignore[attr-defined]
+        setattr(node, f"{end}col_offset", where.col_offset)  # type: ignore[attr-defined]
+    return node
+
+
+# Questions about the user's code -------------------------------------------------------------------------------
+
+
+def _suites(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Every list of statements directly below a statement, in source order."""
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if not isinstance(value, list) or not value:
+            continue
+        if isinstance(value[0], ast.stmt):
+            yield value
+        elif hasattr(value[0], "body"):  # handlers of a try, cases of a match
+            yield from (part.body for part in value)
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything in a function or statement that runs in its own scope; what is nested is left out."""
+    work = list(ast.iter_child_nodes(node))
+    while work:
+        inner = work.pop()
+        yield inner
+        if isinstance(inner, SCOPES):
+            work.extend(getattr(inner, "decorator_list", []))
+        else:
+            work.extend(ast.iter_child_nodes(inner))
+
+
+def _suspends_here(node: ast.stmt) -> bool:
+    """Whether a statement of one line, so to speak, suspends: blocks hold statements that are asked themselves."""
+    if isinstance(node, SCOPES):
+        return False
+    if isinstance(node, (ast.AsyncFor, ast.AsyncWith)):
+        return True
+    headers = [child for child in ast.iter_child_nodes(node) if not isinstance(child, (ast.stmt, *HOLDERS))]
+    return any(isinstance(inner, SUSPENDS) for h in headers for inner in (h, *_own_nodes(h)))
+
+
+def _can_be_site(node: LoopNode) -> bool:
+    """A loop that suspends outlives the iterations around it; declarations must come before any use."""
+    if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and not node.test.value:
+        return False
+    hinder = (*SUSPENDS, ast.Global, ast.Nonlocal, ast.AsyncFor, ast.AsyncWith)
+    return not any(isinstance(inner, hinder) for inner in _own_nodes(node))
+
+
+def _compiled_by_others(node: FunctionNode) -> bool:
+    """Whether a decorator hands the function's code to a compiler that does not know our probes."""
+    for decorator in node.decorator_list:
+        words = ast.unparse(decorator).split("(")[0].split(".")
+        if "numba" in words or words[-1] in COMPILERS or words[-2:] == ["torch", "compile"]:
+            return True
+    return False
+
+
+def _bound_names(place: ast.AST) -> set[str]:
+    """The names of its own scope that a loop (or function) can bind, rebind or unbind."""
+    bound: set[str] = set()
+    for node in _own_nodes(place):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            bound.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            bound.add(node.rest)
+    bound.discard("*")
+    return bound - _comprehension_variables(place)
+
+
+def _comprehension_variables(place: ast.AST) -> set[str]:
+    """Names that only comprehensions bind: they have a scope of their own, `:=` in them aside."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    work: list[tuple[ast.AST, bool]] = [(place, False)]
+    while work:
+        node, in_target = work.pop()
+        if isinstance(node, SCOPES) and node is not place:
+            continue
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            (inside if in_target else outside).add(node.id)
+        for field, value in ast.iter_fields(node):
+            target = in_target or (isinstance(node, ast.comprehension) and field == "target")
+            children = value if isinstance(value, list) else [value]
+            work.extend((child, target) for child in children if isinstance(child, ast.AST))
+    return inside - outside
+
+
+def _global_names(function: ast.AST) -> set[str]:
+    return {name for inner in _own_nodes(function) if isinstance(inner, ast.Global) for name in inner.names}
+
+
+def _declared_below(function: ast.AST) -> set[str]:
+    """Names that functions nested in this one declare nonlocal."""
+    return {name for inner in ast.walk(function) if isinstance(inner, ast.Nonlocal) for name in inner.names}
+
+
+def _labels(node: LoopNode) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if isinstance(node, ast.While):
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
+        counted = {
+            n.target.id
+            for n in _own_nodes(node)
+            if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+        }
+        return tuple((name, ()) for name in sorted(names & counted))
+    found: list[tuple[str, tuple[int, ...]]] = []
+    work: list[tuple[ast.expr, tuple[int, ...]]] = [(node.target, ())]
+    while work:
+        target, place = work.pop()
+        if isinstance(target, ast.Name):
+            found.append((target.id, place))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for index, part in enumerate(target.elts):
+                if isinstance(part, ast.Starred):
+                    break
+                work.append((part, (*place, index)))
+    return tuple(sorted(found))
+
+
+def _has_docstring(body: list[ast.stmt]) -> bool:
+    first = body[0] if body else None
+    return (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
+
+
+def _mangled(name: str, class_name: str | None) -> str:
+    """PEP 8's private names: `__x` in `class C` is `_C__x`."""
+    stripped = (class_name or "").lstrip("_")
+    if not stripped or not name.startswith("__") or name.endswith("__") or "." in name:
+        return name
+    return f"_{stripped}{name}"
+
+
+def _first_line(node: FunctionNode) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _closure_variables(tree: ast.Module, path: str) -> dict[tuple[str, int], set[str]]:
+    """By function (name, first line): the variables in cells. Asked of the compiler, since it differs by version."""
+    found: dict[tuple[str, int], set[str]] = {}
+    if not _has_nested_scope_with_loop(tree):
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compilation that counts warns again
+        work = [compile(tree, path, "exec", dont_inherit=True)]
+    while work:
+        code = work.pop()
+        key = (code.co_name, code.co_firstlineno)
+        found.setdefault(key, set()).update(code.co_cellvars, code.co_freevars)
+        work.extend(const for const in code.co_consts if isinstance(const, CodeType))
+    return found
+
+
+def _has_nested_scope_with_loop(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        if isinstance(node, FunctionNode):
+            inner = list(_own_nodes(node))
+            if any(isinstance(n, LoopNode) for n in inner) and any(
+                isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner
+            ):
+                return True
+    return False

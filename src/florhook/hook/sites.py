@@ -1,0 +1,41 @@
+"""Identity of loops and functions: the same one is found again after lines were added above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Site:
+    """One loop of the source.
+
+    `key` is "module:qualified name:n", the nth loop of that function in source order, probes not counted.
+    `names` are the local variables that the loop can rebind (empty at module level, where the module's dict is
+    restored instead); `cells` the variables of the function that closures share. `labels` maps each plain
+    loop variable to its place in the item (`()`: the item itself, `(1, 0)`: item[1][0]); for a `while` they are
+    the names that its test reads. A `tight` loop calls nothing: it is entered and left, never looked into.
+    """
+
+    key: str
+    line: int
+    kind: str  # "for" | "while"
+    names: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    labels: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    tight: bool = False
+    outer: str = ""  # the key of the loop around it in the same function
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """What the rewriting of one module produced: its sites, and the keys of its marks, in order of their ids.
+
+    `probes` are the places of hindsight statements: the key of the innermost site (directly within that loop)
+    or else of the function they stand in, with their line.
+    """
+
+    module: str
+    path: str
+    sites: tuple[Site, ...]
+    marks: tuple[str, ...]
+    probes: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,95 @@
+"""What a replay prints: the hindsight statements' output, or everything, in program order and nothing twice."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+
+class Hindsight:
+    """The context manager around each hindsight statement: what is written inside it is the replay's output."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.depth -= 1
+
+
+class ReplayOutput:
+    """Takes stdout over. `everything` prints the program's own output too, from the record where it is skipped.
+
+    `recorded` gives all the output of the run, `asked_for` tells whether the place that runs now was selected.
+    The first `already` characters were printed by an attempt before this one.
+    """
+
+    def __init__(
+        self, everything: bool, recorded: Callable[[], str], asked_for: Callable[[], bool], already: int
+    ) -> None:
+        self.hindsight = Hindsight()
+        self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
+        self.already = already
+        self.printed = 0
+        self.position = 0  # in the recorded output
+        self._out = io.BufferedWriter(io.FileIO(os.dup(1), "w"))
+        self._encoding, self._errors = "utf-8", "strict"
+        self._by_line = False
+
+    def install(self) -> None:
+        """From here on, descriptor 1 leads nowhere: children and C code do not write among our lines."""
+        old = sys.stdout
+        if old is None:
+            return
+        self._encoding, self._errors = old.encoding, old.errors or "strict"
+        self._by_line = bool(getattr(old, "line_buffering", False))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+        binary = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
+        stream = io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=self._by_line)
+        stream.mode = "w"
+        # On the instances, as in output.py: the program sees the types that it expects.
+        vars(binary).update(write=self._take_bytes, flush=self.flush)
+        vars(stream).update(write=self._take, flush=self.flush)
+        sys.stdout = sys.__stdout__ = stream  # type: ignore[misc]
+
+    def _take_bytes(self, data: Any, /) -> int:
+        data = bytes(data)
+        self._take(data.decode(self._encoding, "surrogateescape"))
+        return len(data)
+
+    def _take(self, text: str, /) -> int:
+        if self.hindsight.depth:
+            if self.asked_for():
+                self._print(text)
+            return len(text)
+        self.position += len(text)
+        if self.everything:
+            self._print(text)
+        return len(text)
+
+    def _print(self, text: str) -> None:
+        start = self.printed
+        self.printed += len(text)
+        if start < self.already:
+            text = text[self.already - start :]
+        errors = "surrogateescape" if self._errors == "strict" and not text.isascii() else self._errors
+        self._out.write(text.encode(self._encoding, errors))
+        if self._by_line and "\n" in text:
+            self._out.flush()
+
+    def restored(self, out: int) -> None:
+        """The program was brought to a place where so many characters of output had been written."""
+        if self.everything and out > self.position:
+            self._print(self.recorded()[self.position : out])
+        self.position = out
+
+    def flush(self) -> None:
+        self._out.flush()

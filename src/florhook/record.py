@@ -1,0 +1,151 @@
+"""Record mode from end to end: hook, recorder and store around one run of a program."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import os
+import platform
+import secrets
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import __version__
+from .hook import finder
+from .hook.scope import Scope
+from .launch import Target, run
+from .logs.output import Tee
+from .runtime import probes
+from .runtime.program import Program
+from .runtime.recorder import Recorder
+from .settings import Settings
+from .store.recording import Recording
+from .store.rows import RunRow
+
+PATIENCE = 60.0  # seconds for the writer to finish when the program has ended
+STAGING_SHARE = 0.25  # of the memory that is available
+LEAST_STAGING, MOST_STAGING = 64 << 20, 8 << 30  # bytes
+HASH_SEED = "FLOR_HASH_SEED"  # "seed:what PYTHONHASHSEED was", between the first start and the second
+
+
+def record(target: Target, settings: Settings) -> None:
+    """Record one run. Whatever fails here, the program runs."""
+    seed = pin_hash_seed()
+    program = Program()
+    row = RunRow(new_id(), program_name(target, settings), tuple(target.argv), os.getcwd(), time.time(), meta(seed, settings))
+    recording = Recording.start(settings.home, row, staging_limit())
+    recorder = Recorder(program, recording, settings.epsilon)
+    tee = Tee(recorder.wrote)
+    started = time.perf_counter()
+
+    def at_start(module: ModuleType) -> None:
+        builtins.__flor__ = probes  # type: ignore[attr-defined]
+        vars(module)["__flor__"] = probes
+        probes.use(recorder)
+        os.register_at_fork(after_in_child=in_child)
+        os.environ["FLOR_OWNER"] = f"{row.id}:{os.getpid()}"
+        tee.install()
+        if recording.failed:
+            recorder.give_up(recording.failed)
+
+    def in_child() -> None:
+        recorder.active = False
+        probes.be_inert()
+        tee.uninstall()
+        recording.after_fork_in_child()
+
+    def at_exit(exit_code: int) -> None:
+        stats = recorder.finish(exit_code, PATIENCE)
+        stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}
+        write_stats(settings.stats, stats)
+
+    watch(target, settings, program)
+    run(target, program.transform, at_start, at_exit)
+
+
+def run_plainly(target: Target) -> None:
+    """FLOR_MODE=off: as plain python."""
+    run(target, lambda source, path, name: compile(source, path, "exec", dont_inherit=True), lambda _: None, lambda _: None)
+
+
+def watch(target: Target, settings: Settings, program: Program) -> None:
+    """Install the import hook for the user's modules."""
+    folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
+    scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
+    finder.install(scope, program.transform)
+
+
+def pin_hash_seed() -> str:
+    """Start again with a known hash seed where Python drew one, since sets iterate by it; the seed.
+
+    Python cannot be asked for the seed that it drew. The variable is as it was for the program and its children.
+    """
+    pinned = os.environ.pop(HASH_SEED, None)
+    if pinned is not None:
+        seed, _, before = pinned.partition(":")
+        if before:
+            os.environ["PYTHONHASHSEED"] = before
+        else:
+            os.environ.pop("PYTHONHASHSEED", None)
+        return seed
+    before = os.environ.get("PYTHONHASHSEED", "")
+    if before not in ("", "random") or sys.flags.ignore_environment or not sys.flags.hash_randomization:
+        return before if before.isdecimal() else ""
+    seed = str(1 + secrets.randbelow(2**32 - 1))
+    environment = {**os.environ, "PYTHONHASHSEED": seed, HASH_SEED: f"{seed}:{before}"}
+    with contextlib.suppress(OSError):
+        os.execve(sys.executable, sys.orig_argv, environment)
+    return ""
+
+
+def program_name(target: Target, settings: Settings) -> str:
+    """What the runs of one program have in common: its path as seen from the store, or how it was named."""
+    if target.kind != "script":
+        return "-c" if target.kind == "code" else f"-m {target.value}"
+    path, base = os.path.abspath(target.value), str(settings.home.parent)
+    inside = path.startswith(base.rstrip(os.sep) + os.sep)
+    return os.path.relpath(path, base) if inside else path
+
+
+def new_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
+
+
+def meta(seed: str, settings: Settings) -> dict[str, Any]:
+    return {
+        "florhook": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "hash_seed": seed,
+        "epsilon": str(settings.epsilon),
+        "pid": os.getpid(),
+    }
+
+
+def staging_limit() -> int:
+    """Bytes of staging memory: a share of what is free, within limits."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        available = 4 * LEAST_STAGING
+    return max(LEAST_STAGING, min(MOST_STAGING, int(available * STAGING_SHARE)))
+
+
+def write_stats(path: Path | None, stats: dict[str, Any]) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps({**dict.fromkeys(KEYS, 0), **stats}, indent=1) + "\n")
+    except OSError as error:
+        sys.stderr.write(f"florhook: cannot write the figures to {path}: {error.strerror}\n")
+
+
+KEYS = (
+    "overhead_s", "stall_s", "checkpoints", "bytes_captured", "bytes_written", "iterations_executed",
+    "iterations_skipped", "blocks_skipped", "jumps", "verified", "diverged", "unverified", "workers",
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""From probes and selection to the least work: which iterations of a loop run, and where to jump.
+
+Pure: a recorded loop in, steps out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError
+from .record import Loop
+
+EXIT = -1
+
+
+@dataclass(frozen=True)
+class Step:
+    """Restore the checkpoint `restore` (None: go on from where the loop is), then run up to boundary `stop`.
+
+    `stop` is None to run until the loop ends by itself. With `restore` EXIT nothing is run: the loop is over.
+    """
+
+    restore: int | None
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """`epoch=3:5,step=::10`: by loop variable, which of its values are wanted."""
+
+    slices: tuple[tuple[str, slice], ...] = ()
+
+    def names(self) -> set[str]:
+        return {name for name, _ in self.slices}
+
+    def takes(self, name: str, value: Any) -> bool:
+        """Whether a loop variable's value is wanted. What has no order is taken by no slice."""
+        return all(_within(part, value) for each, part in self.slices if each == name)
+
+
+def parse_selection(text: str | None) -> Selection:
+    parts = []
+    for piece in re.split(r"[,;\s]+", text or ""):
+        if not piece:
+            continue
+        match = re.fullmatch(r"(\w+)=(-?\d+)?(?:(:)(-?\d+)?(?::(-?\d+)?)?)?", piece)
+        if match is None or (match[2] is None and match[3] is None) or match[5] == "0":
+            raise UsageError(f"--select: {piece!r} is not of the form epoch=3:5, epoch=::10 or epoch=7")
+        start, stop, step = (int(group) if group else None for group in (match[2], match[4], match[5]))
+        if match[3] is None:
+            stop = start + 1 if start is not None else None
+        parts.append((match[1], slice(start, stop, step)))
+    return Selection(tuple(parts))
+
+
+def _within(part: slice, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if part.start is not None and value < part.start:
+        return False
+    if part.stop is not None and value >= part.stop:
+        return False
+    return part.step is None or (value - (part.start or 0)) % part.step == 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a replay asks: places of probes by key, the ids of their marks, and the selection."""
+
+    places: frozenset[str]
+    marks: frozenset[str]
+    selection: Selection = Selection()
+
+    def wants(self, loop: Loop, iteration: int) -> bool:
+        """Whether a probe ran in that iteration of a recorded loop and is asked for."""
+        if loop.site.key not in self.places and not (self.marks & loop.marks_of(iteration)):
+            return False
+        labels = loop.labels_of(iteration)
+        return all(self.selection.takes(name, value) for name, value in labels.items())
+
+
+def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) -> list[Step]:
+    """What to do in a recorded loop. `unusable` are checkpoints (by iteration) that cannot be restored."""
+    usable = sorted(set(loop.checkpoints) - set(unusable) - {EXIT})
+    left_normally = loop.row.exit in ("end", "break")
+    can_exit = left_normally and EXIT in loop.checkpoints and EXIT not in unusable
+    wanted = [i for i in range(loop.known) if question.wants(loop, i)]
+    if not left_normally and loop.known:
+        wanted = sorted({*wanted, loop.known - 1})  # it leaves by a return or an exception, which must happen
+    steps: list[Step] = []
+    at = 0
+    for start, stop in _runs(wanted):
+        jump = max((k for k in usable if at < k <= start), default=None)
+        last = stop == loop.known
+        if jump is None and steps:
+            steps[-1] = Step(steps[-1].restore, None if last else stop)
+        else:
+            steps.append(Step(jump, None if last else stop))
+        at = stop
+    if not wanted or at < loop.known:
+        steps.append(_ending(at, usable, can_exit))
+        if len(steps) > 1 and steps[-1] == Step(None):
+            steps[-2:] = [Step(steps[-2].restore)]
+    if steps[0].restore is None and 0 in usable and loop.row.parent < 0:
+        steps[0] = Step(0, steps[0].stop)
+    return steps
+
+
+def _ending(at: int, usable: list[int], can_exit: bool) -> Step:
+    if can_exit:
+        return Step(EXIT)
+    jump = max((k for k in usable if k > at), default=None)
+    return Step(jump)
+
+
+def _runs(wanted: list[int]) -> list[tuple[int, int]]:
+    """Consecutive numbers as half-open ranges."""
+    runs: list[tuple[int, int]] = []
+    for number in wanted:
+        if runs and runs[-1][1] == number:
+            runs[-1] = (runs[-1][0], number + 1)
+        else:
+            runs.append((number, number + 1))
+    return runs

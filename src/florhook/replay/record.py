@@ -1,0 +1,80 @@
+"""What a run left in the store, arranged for replay: sites and marks by key, loops by place, checkpoints by loop."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..hook.rewrite import rewrite
+from ..hook.sites import Site
+from ..store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
+from ..store.store import Store
+
+Place = tuple[int, int, str, int]  # parent, its iteration, site, how many of that site came before
+
+
+@dataclass
+class Loop:
+    """One recorded execution of a loop."""
+
+    row: ContextRow
+    site: Site
+    iterations: dict[int, IterationRow] = field(default_factory=dict)
+    checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
+
+    @property
+    def known(self) -> int:
+        """How many iterations were begun, as far as the record goes."""
+        if self.row.iterations is not None:
+            return self.row.iterations
+        return max([*self.iterations, *(k - 1 for k in self.checkpoints), -1]) + 1
+
+    def marks_of(self, iteration: int) -> set[str]:
+        """Ids of what ran in an iteration; of all that ran in the loop where that is all we know."""
+        row = self.iterations.get(iteration)
+        return set((self.row.marks if row is None else row.marks).split(","))
+
+    def labels_of(self, iteration: int) -> dict[str, Any]:
+        row = self.iterations.get(iteration)
+        return {} if row is None else json.loads(row.labels)
+
+
+class Record:
+    """A run, read. `read(digest)` gives the bytes of a checkpoint's piece."""
+
+    def __init__(self, store: Store, run: RunRow) -> None:
+        self.store, self.run = store, run
+        self.sources: list[SourceRow] = store.sources(run)
+        self.sites: dict[str, Site] = {}
+        self.mark_ids: dict[str, str] = {}
+        for source in self.sources:
+            info = rewrite(ast.parse(source.source, source.path), source.module, source.path)
+            self.sites.update((site.key, site) for site in info.sites)
+            for key in info.marks:
+                self.mark_ids[key] = str(len(self.mark_ids))
+        self.loops: dict[int, Loop] = {}
+        self.by_place: dict[Place, Loop] = {}
+        self._read()
+
+    def _read(self) -> None:
+        for row in self.store.contexts(self.run):
+            if row.site in self.sites:
+                loop = self.loops[row.ctx] = Loop(row, self.sites[row.site])
+                self.by_place[row.parent, row.iteration, row.site, row.nth] = loop
+        for iteration in self.store.iterations(self.run):
+            if iteration.ctx in self.loops:
+                self.loops[iteration.ctx].iterations[iteration.iteration] = iteration
+        for checkpoint in self.store.checkpoints(self.run):
+            if checkpoint.ctx in self.loops:
+                self.loops[checkpoint.ctx].checkpoints[checkpoint.iteration] = checkpoint
+
+    def source_of(self, module: str) -> SourceRow | None:
+        return next((source for source in self.sources if source.module == module), None)
+
+    @cached_property
+    def output(self) -> str:
+        """All that the run wrote to stdout."""
+        return "".join(text for _, text in self.store.output(self.run))

@@ -1,0 +1,132 @@
+"""Replay mode as the user sees it: refuse what is no probe, run a worker, say what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RefusedError
+from ..launch import Target
+from ..record import HASH_SEED, new_id, program_name, write_stats
+from ..settings import Settings
+from ..store.rows import RunRow
+from ..store.store import Store
+from .plan import parse_selection
+from .sources import Edits, find_edits
+from .worker import AGAIN
+
+DIVERGED = 4
+PATIENCE = 30.0  # seconds for the writer of a run that ended just now
+MOST_ATTEMPTS = 20
+
+
+@dataclass
+class Attempt:
+    """How a worker ended: its exit status and what it reported."""
+
+    status: int
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+def replay(target: Target, settings: Settings) -> int:
+    """Replay a run of the program; the exit status."""
+    started = time.perf_counter()
+    parse_selection(settings.select)
+    store = Store.open(settings.home)
+    run = store.find(settings.run, program_name(target, settings))
+    store.wait(run, PATIENCE)
+    run = store.find(run.id)
+    _check_same_program(target, settings, run)
+    edits = find_edits(store.sources(run), run, os.getcwd())
+    _refuse_unsafe(edits, settings)
+    store.close()
+    attempt = _run_until_done(settings, run)
+    stats = _say_what_happened(attempt, edits)
+    exit_code = _exit_code(attempt)
+    write_stats(
+        settings.stats,
+        {"mode": "replay", "run_id": run.id, "workers": 1, **stats, "exit_code": exit_code, "wall_s": time.perf_counter() - started},
+    )
+    return exit_code
+
+
+def _check_same_program(target: Target, settings: Settings, run: RunRow) -> None:
+    name = program_name(target, settings)
+    if run.program != name:
+        raise RefusedError(f"run {run.id} is one of {run.program}, not of {name}")
+    if tuple(target.argv) != run.argv and not settings.force:
+        was, now = " ".join(run.argv) or "(none)", " ".join(target.argv) or "(none)"
+        raise RefusedError(f"run {run.id} had other arguments: {was}; now: {now} (--force replays all the same)")
+
+
+def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
+    if not edits.refusals or settings.force:
+        return
+    for refusal in edits.refusals:
+        sys.stderr.write(f"florhook: {refusal.path}:{refusal.line}: {refusal.reason}\n")
+    raise RefusedError(
+        "the edit is no probe: what the program computes was changed (see above); "
+        "record it as a new run, or replay all the same with --force"
+    )
+
+
+def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
+    """Run workers until one gets through; each leaves out the checkpoints that the one before could not use."""
+    avoid: list[int] = []
+    already = 0
+    for _ in range(MOST_ATTEMPTS):
+        attempt = _run_worker(settings, run, avoid, already)
+        if attempt.status != AGAIN or "again" not in attempt.report:
+            return attempt
+        avoid.append(attempt.report["again"])
+        already = max(already, attempt.report["printed"])
+        sys.stderr.write(f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running that loop in full\n")
+    raise RefusedError("too many checkpoints of this run cannot be used; replay with --force, or record again")
+
+
+def _run_worker(settings: Settings, run: RunRow, avoid: list[int], already: int) -> Attempt:
+    overlay = settings.home / "replays" / new_id()
+    overlay.mkdir(parents=True, mode=0o700)
+    read, write = os.pipe()
+    task = {"run": run.id, "avoid": avoid, "already": already, "status": write, "overlay": str(overlay)}
+    environment = {**os.environ, "FLOR_WORKER": json.dumps(task)}
+    seed = str(run.meta.get("hash_seed", ""))
+    environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
+    environment["PYTHONHASHSEED"] = seed or "random"
+    command = [sys.executable, *sys.orig_argv[1:]]
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker gets it too, and answers
+    try:
+        worker = subprocess.Popen(command, env=environment, pass_fds=[write])
+        os.close(write)
+        with os.fdopen(read, "rb") as reports:
+            text = reports.read()
+        status = worker.wait()
+    finally:
+        signal.signal(signal.SIGINT, interrupted)
+    return Attempt(status, json.loads(text) if text else {})
+
+
+def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
+    stats = {key: value for key, value in attempt.report.items() if key not in ("differences", "notes", "printed")}
+    for note in attempt.report.get("notes", []):
+        sys.stderr.write(f"florhook: {note}\n")
+    for difference in attempt.report.get("differences", []):
+        sys.stderr.write(f"florhook: this replay is not exact: {difference}\n")
+    if not edits.lines:
+        sys.stderr.write("florhook: no statement was added to the program since it was recorded\n")
+    return stats
+
+
+def _exit_code(attempt: Attempt) -> int:
+    if attempt.report.get("diverged"):
+        return DIVERGED
+    if attempt.status < 0:
+        signal.signal(-attempt.status, signal.SIG_DFL)
+        os.kill(os.getpid(), -attempt.status)
+    return attempt.status

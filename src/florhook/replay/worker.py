@@ -1,0 +1,106 @@
+"""One replay process: runs the edited program, restoring and skipping by plan."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+from ..hook.diff import SourceDiff, compare
+from ..launch import Target, run
+from ..logs.hindsight import ReplayOutput
+from ..record import pin_hash_seed, watch
+from ..runtime import probes
+from ..runtime.program import Program
+from ..runtime.replayer import Replayer
+from ..settings import Settings
+from ..store.store import Store
+from .overlay import Overlay
+from .plan import Question, parse_selection
+from .record import Record
+from .sources import find_edits
+
+AGAIN = 75  # exit status: run again without the checkpoints of the loop in the status
+
+
+def run_worker(target: Target, settings: Settings) -> None:
+    """Run the program as the supervisor says in FLOR_WORKER (JSON): run, avoid, already, status (a descriptor), overlay."""
+    pin_hash_seed()
+    task = json.loads(os.environ.pop("FLOR_WORKER"))
+    os.set_inheritable(task["status"], False)
+    store = Store.open(settings.home)
+    record = Record(store, store.find(task["run"]))
+    edits = find_edits(record.sources, record.run, os.getcwd())
+    selection = parse_selection(settings.select)
+    marks = frozenset(record.mark_ids[place] for place in edits.places if place in record.mark_ids)
+    program = Program(replaying=True)
+    program.diff = _differ(record)
+
+    def restart(number: int, reason: str) -> NoReturn:
+        output.flush()
+        _report(task["status"], {"again": number, "reason": reason, "printed": output.printed})
+        os._exit(AGAIN)
+
+    question = Question(frozenset(edits.places), marks, selection)
+    replayer = Replayer(program, record, question, frozenset(task["avoid"]), restart)
+
+    def asked_for() -> bool:
+        if not selection.slices:
+            return True
+        labels = dict(replayer.labels())
+        return all(name in labels and selection.takes(name, labels[name]) for name in selection.names())
+
+    output = ReplayOutput(settings.log == "all", lambda: record.output, asked_for, task["already"])
+    replayer.on_restore = output.restored
+    overlay = Overlay(Path(task["overlay"]))
+
+    def at_start(module: ModuleType) -> None:
+        builtins.__flor__ = probes  # type: ignore[attr-defined]
+        vars(module)["__flor__"] = probes
+        probes.use(replayer)
+        probes.hindsight = output.hindsight
+        output.install()
+        overlay.install()
+
+    def at_exit(exit_code: int) -> None:
+        output.flush()
+        _report(task["status"], {"exit_code": exit_code, "printed": output.printed, **_figures(replayer)})
+
+    watch(target, settings, program)
+    run(target, program.transform, at_start, at_exit)
+
+
+def _differ(record: Record) -> Any:
+    def diff(name: str, path: str, source: bytes) -> SourceDiff | None:
+        recorded = record.source_of(name)
+        if recorded is None or recorded.source == source:
+            return None
+        return compare(recorded.source, source, path)
+
+    return diff
+
+
+def _figures(replayer: Replayer) -> dict[str, Any]:
+    return {
+        "iterations_executed": replayer.executed,
+        "iterations_skipped": replayer.skipped,
+        "blocks_skipped": replayer.blocks_skipped,
+        "jumps": replayer.jumps,
+        "verified": replayer.verified,
+        "diverged": replayer.diverged,
+        "unverified": replayer.unverified,
+        "restore_s": replayer.restore_s,
+        "differences": replayer.differences,
+        "notes": replayer.notes,
+    }
+
+
+def _report(descriptor: int, message: dict[str, Any]) -> None:
+    os.write(descriptor, json.dumps(message).encode())
+
+
+

@@ -1,0 +1,71 @@
+"""Adaptive checkpointing: when is a checkpoint worth its time? (Garcia et al., PVLDB 14(4), 2020, section 5)
+
+For a block with compute time C, materialisation time M, n executions and k checkpoints so far, the paper's joint
+invariant: materialise when M/C < n/(k+1) · min(1/(1+c), ε), where c·M is the time of a restore. Over all blocks
+together the time spent stays below ε of the time that the program has run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+RESTORE_FACTOR = 1.0  # c: a restore takes about as long as a checkpoint
+FLOOR = 50.0  # with epsilon = inf: how many times its compute time a block may spend on checkpoints
+FREE = 0.25  # seconds that the first entries may take before anything is known of the program
+
+
+@dataclass
+class Block:
+    """What is known of one block: a loop as a whole (its exit), or its iterations (its boundaries)."""
+
+    executions: int = 0
+    checkpoints: int = 0
+    compute: float = 0.0  # seconds over all executions
+    cost: float = 0.0  # seconds of the last materialisation
+
+    def ran(self, seconds: float) -> None:
+        self.executions += 1
+        self.compute += seconds
+
+    @property
+    def mean(self) -> float:
+        return self.compute / self.executions if self.executions else math.nan
+
+
+@dataclass
+class Budget:
+    """The budget of a run. `spent` counts every second that recording kept the program waiting, or its cores busy."""
+
+    epsilon: float
+    spent: float = 0.0
+    blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
+
+    def block(self, site: int, kind: str) -> Block:
+        """The loop as a whole ("exit") or its iterations ("boundary")."""
+        found = self.blocks.get((site, kind))
+        if found is None:
+            found = self.blocks[site, kind] = Block()
+        return found
+
+    def allows(self, block: Block, elapsed: float, typical: float, spacing: float | None = None) -> bool:
+        """Whether a checkpoint of this block, now, `elapsed` seconds into the run, is within the budget.
+
+        `typical` is the expected cost where the block has none of its own yet, in seconds; `spacing` is the time
+        since the block's last checkpoint, where the block is an iteration.
+        """
+        cost = block.cost or typical
+        if math.isinf(self.epsilon):
+            since = block.mean if spacing is None else spacing
+            return not since * FLOOR < cost
+        if self.spent + cost > self.epsilon * elapsed + FREE * (block.checkpoints == 0):
+            return False
+        if not block.executions:
+            return True
+        share = min(1 / (1 + RESTORE_FACTOR), self.epsilon)
+        return cost < block.compute * share / (block.checkpoints + 1)
+
+    def took(self, block: Block, seconds: float) -> None:
+        block.checkpoints += 1
+        block.cost = seconds
+        self.spent += seconds

@@ -1,0 +1,192 @@
+"""Executions of loops: which are open, how they nest, and what ran inside them.
+
+A loop execution is found again in another process by its parent, the parent's iteration, its site, and how many
+executions of that site this iteration has seen before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from ..hook.sites import Site
+from . import probes
+from .program import Program
+
+FOREVER = sys.maxsize
+SCALARS = (bool, int, float, str)
+
+
+class Context:
+    """One execution of one loop, while it is open."""
+
+    __slots__ = (
+        "broken", "counts", "entry", "exhausted", "frame_id", "iterable", "marks", "number", "nth", "parent",
+        "parent_iteration", "position", "selectors", "site", "site_id", "total", "extra",
+    )  # fmt: skip
+
+    def __init__(self, site_id: int, site: Site, frame: FrameType, parent: Context | None) -> None:
+        self.site_id, self.site, self.frame_id = site_id, site, id(frame)
+        self.parent = parent
+        self.parent_iteration = parent.iteration if parent else -1
+        self.nth = 0
+        self.number = -1  # in the store, once it is worth a row
+        self.position = 0  # iterations begun, where no selectors count them
+        self.selectors: Any = None
+        self.counts: dict[int, int] = {}
+        self.marks = 0  # what ran in this iteration so far
+        self.total = 0  # what ran in those before
+        self.iterable: Any = None
+        self.broken = False  # its iterator was dropped: break, return or exception
+        self.exhausted = False
+        self.entry: Any = None
+        self.extra: Any = None  # of the recorder or the replayer
+
+    @property
+    def begun(self) -> int:
+        """How many iterations were begun."""
+        if self.selectors is None:
+            return self.position
+        return FOREVER - int(self.selectors.__length_hint__()) + self.position
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that runs, or the one that ended last."""
+        return self.begun - 1
+
+
+class Tracker:
+    """The open contexts of the main thread, innermost last."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.stack: list[Context] = []
+        self.top_counts: dict[int, int] = {}
+
+    def push(self, site_id: int, frame: FrameType) -> Context:
+        self._drop_stale(site_id, frame)
+        parent = self.stack[-1] if self.stack else None
+        before = harvest()
+        if parent is not None:
+            parent.marks |= before
+        context = Context(site_id, self.program.sites[site_id], frame, parent)
+        counts = parent.counts if parent else self.top_counts
+        context.nth = counts.get(site_id, 0)
+        counts[site_id] = context.nth + 1
+        self.stack.append(context)
+        probes.marks[self.program.site_marks[site_id]] = True
+        return context
+
+    def find(self, site_id: int, frame: FrameType) -> Context | None:
+        """The innermost context of that site in that frame."""
+        frame_id = id(frame)
+        for context in reversed(self.stack):
+            if context.site_id == site_id and context.frame_id == frame_id:
+                return context
+        return None
+
+    def pop_to(self, context: Context) -> None:
+        """Close `context` and whatever was left open inside it by a return or an exception."""
+        while self.stack:
+            top = self.stack.pop()
+            self._fold_marks(top)
+            self.closed(top, abandoned=top is not context)
+            if top is context:
+                return
+
+    def close_inner(self, context: Context) -> None:
+        """At a boundary of `context` nothing can be open inside it."""
+        while self.stack and self.stack[-1] is not context:
+            self.pop_to(self.stack[-1])
+
+    def closed(self, context: Context, abandoned: bool) -> None:
+        """For the recorder and the replayer."""
+
+    def _fold_marks(self, context: Context) -> None:
+        self.end_marks(context)
+        if context.parent is not None:
+            context.parent.marks |= context.total
+
+    @staticmethod
+    def end_marks(context: Context) -> int:
+        """What ran in the iteration that ends."""
+        marks = context.marks | harvest()
+        context.total |= marks
+        context.marks = 0
+        return marks
+
+    def _drop_stale(self, site_id: int, frame: FrameType) -> None:
+        """Contexts that a return or an exception left: the iterator of a `for` told us, a `while` has none."""
+        while self.stack:
+            top = self.stack[-1]
+            if not top.broken and not (top.site.kind == "while" and self._left(top, site_id, frame)):
+                return
+            self.stack.pop()
+            self._fold_marks(top)
+            self.closed(top, abandoned=True)
+
+    def _left(self, context: Context, site_id: int, frame: FrameType) -> bool:
+        if context.frame_id == id(frame):
+            return not self._inside(self.program.sites[site_id], context.site.key)
+        outer = frame.f_back
+        while outer is not None:
+            if id(outer) == context.frame_id:
+                return False
+            outer = outer.f_back
+        return True
+
+    def _inside(self, site: Site, key: str) -> bool:
+        while site.outer:
+            if site.outer == key:
+                return True
+            site = next(s for s in self.program.sites if s.key == site.outer)
+        return False
+
+
+def harvest() -> int:
+    """The marks set since the last harvest, as a bitmask with eight bits a mark."""
+    marks = probes.marks
+    found = int.from_bytes(bytes(marks), "little")
+    if found:
+        marks[:] = [False] * len(marks)
+    return found
+
+
+def counted(context: Context, blocks: Callable[[Context, Iterator[Any]], Iterator[Iterator[Any]]], items: Any) -> Any:
+    """An iterator over `items` that lets `blocks` run between blocks of them and counts what was taken.
+
+    All of it is C but `blocks`, which is not running while the user's own iterator is: no frame of ours shows in a
+    traceback, and `iter(items)` is called at the first step, after the entry.
+    """
+    context.selectors = itertools.repeat(True, FOREVER)
+    flow = itertools.compress(itertools.chain.from_iterable((items,)), context.selectors)
+    return itertools.chain.from_iterable(blocks(context, flow))
+
+
+def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dict[str, Any]:
+    """Values of the loop's own variables, where they are plain."""
+    site = context.site
+    if type(context.iterable) is range and len(site.labels) == 1:
+        name, place = site.labels[0]
+        if not place and 0 <= item_index < len(context.iterable):
+            return {name: context.iterable[item_index]}
+    if frame is None:
+        return {}
+    found = {}
+    values = frame.f_locals
+    for name, _ in site.labels:
+        value = values.get(name)
+        if type(value) in SCALARS:
+            found[name] = value
+        elif hasattr(value, "item") and getattr(value, "ndim", 1) == 0 and type(value).__module__ == "numpy":
+            found[name] = value.item()
+    return found
+
+
+def marks_text(marks: int) -> str:
+    """The ids of the marks in a bitmask of `harvest`, as "3,17"."""
+    data = marks.to_bytes((marks.bit_length() + 7) // 8, "little")
+    return ",".join(str(index) for index, byte in enumerate(data) if byte)

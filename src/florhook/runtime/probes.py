@@ -1,0 +1,62 @@
+"""What the injected code calls, under the name `__flor__`. Inert until a recorder or replayer is put in.
+
+A real module, so that pickling a function that uses it (cloudpickle, loky) refers to it by name: in the process that
+receives the function everything here is inert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+marks: list[bool] = []
+
+
+def reserve_marks(count: int) -> int:
+    """Room for `count` more marks; the number of the first. The list stays the same object."""
+    first = len(marks)
+    marks.extend([False] * count)
+    return first
+
+
+def loop(site: int, iterable: Any, cells: Callable[[], Any] | None = None) -> Any:
+    return iterable
+
+
+def enter(site: int, cells: Callable[[], Any] | None = None) -> None:
+    pass
+
+
+def step(site: int) -> bool:
+    return True
+
+
+def leave(site: int) -> None:
+    pass
+
+
+hindsight: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+# The calls below stand in code that was rewritten for a replay only; a replayer is always there to take them.
+open: Callable[..., None]
+segment: Callable[[int], bool]
+restoring: Callable[[int], bool]
+has: Callable[[int, int], bool]
+value: Callable[[int, int], Any]
+items: Callable[[int], Iterable[Any]]
+done: Callable[[int], None]
+completed: Callable[[int], bool]
+
+_INERT = {name: globals()[name] for name in ("loop", "enter", "step", "leave", "hindsight")}
+
+
+def use(handler: object) -> None:
+    """Let `handler` take the calls that it has methods for."""
+    names = (*_INERT, "open", "segment", "restoring", "has", "value", "items", "done", "completed")
+    globals().update({name: getattr(handler, name) for name in names if hasattr(handler, name)})
+
+
+def be_inert() -> None:
+    """For a forked child of a recorded program: nothing of ours happens there."""
+    globals().update(_INERT)

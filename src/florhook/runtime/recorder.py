@@ -1,0 +1,401 @@
+"""Record mode: watches the loops, takes checkpoints within the budget, hands rows to the store.
+
+Nothing here may harm the program: every probe is guarded, and the first failure ends the recording with one line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, field
+from types import FrameType
+from typing import Any
+
+import xxhash
+
+from ..state.scan import Entry, Scan
+from ..store.recording import Recording
+from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
+from .budget import Block, Budget
+from .context import Context, Tracker, counted, labels_of, marks_text
+from .positions import can_position
+from .program import Program
+from .roots import roots
+
+EXIT = -1  # the "iteration" of a checkpoint at a loop's exit
+DETAIL = 2e-4  # seconds: shorter iterations get no row of their own
+WORTH_A_ROW = 1e-3  # seconds: shorter loops get none
+FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
+BANDWIDTH = 2e9  # bytes a second that the writer takes from a busy machine
+MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
+
+
+@dataclass
+class Watch:
+    """What the recorder keeps of an open loop. Times are seconds since the start of the run."""
+
+    entered: float
+    out: int
+    cells: Callable[[], Any] | None
+    began: float = 0.0  # the running iteration
+    began_out: int = 0
+    entry: str = ""
+    wants_exit: bool = False
+    boundaries: bool = False
+    checkpoints: int = 0
+    last_checkpoint: float = 0.0
+    iterations: list[IterationRow] = field(default_factory=list)
+
+
+class Recorder(Tracker):
+    """Takes the calls of the injected code."""
+
+    def __init__(self, program: Program, recording: Recording, epsilon: float) -> None:
+        super().__init__(program)
+        self.recording = recording
+        self.budget = Budget(epsilon)
+        self.everything = math.isinf(epsilon)
+        self.origin = time.perf_counter()
+        self.main_thread = threading.get_ident()
+        self.active = True
+        self.problem = ""  # why it is not active any more
+        self.numbers = itertools.count(1)
+        self.checkpoints = 0
+        self.stall = 0.0
+        self.iterations = 0
+        self.refused: dict[str, int] = {}
+        self.written = 0  # characters of output so far
+        self._output: list[str] = []
+        program.on_module = self.on_module
+
+    def now(self) -> float:
+        return time.perf_counter() - self.origin
+
+    # Injected calls ------------------------------------------------------------------------------------------
+
+    def loop(self, site: int, iterable: Any, cells: Callable[[], Any] | None = None) -> Any:
+        if not self.active or threading.get_ident() != self.main_thread:
+            return iterable
+        try:
+            context = self._open(site, sys._getframe(1), iterable, cells)
+            if context.site.tight or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+                return iterable
+            return counted(context, self._blocks, iterable)
+        except Exception as error:
+            self.stop(error)
+            return iterable
+
+    def enter(self, site: int, cells: Callable[[], Any] | None = None) -> None:
+        if self.active and threading.get_ident() == self.main_thread:
+            try:
+                self._open(site, sys._getframe(1), None, cells)
+            except Exception as error:
+                self.stop(error)
+
+    def step(self, site: int) -> bool:
+        if self.active and threading.get_ident() == self.main_thread:
+            try:
+                frame = sys._getframe(1)
+                context = self.find(site, frame)
+                if context is not None:
+                    self._boundary(context, frame)
+                    context.position += 1
+            except Exception as error:
+                self.stop(error)
+        return True
+
+    def leave(self, site: int) -> None:
+        if self.active and threading.get_ident() == self.main_thread:
+            try:
+                frame = sys._getframe(1)
+                context = self.find(site, frame)
+                if context is not None:
+                    self._exit(context, frame)
+            except Exception as error:
+                self.stop(error)
+
+    # The life of a loop --------------------------------------------------------------------------------------
+
+    def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
+        context = self.push(site, frame)
+        now = self.now()
+        watch = context.extra = Watch(now, self.written, cells, began=now, began_out=self.written)
+        context.iterable = iterable
+        self._enter(context, watch, frame, now)
+        return context
+
+    def _enter(self, context: Context, watch: Watch, frame: FrameType, now: float) -> None:
+        """Walk the state at the entry if this execution may be checkpointed."""
+        exits = self.budget.block(context.site_id, "exit")
+        boundaries = self.budget.block(context.site_id, "boundary")
+        typical = self._typical_cost()
+        main_loop = context.parent is None and not context.site.tight and context.nth < MAIN_LOOPS
+        watch.wants_exit = context.parent is not None and self.budget.allows(exits, now, 2 * typical)
+        watch.boundaries = not context.site.tight and can_position(context.site.kind, context.iterable)
+        if watch.boundaries and not main_loop and boundaries.executions:
+            watch.boundaries = self.budget.allows(boundaries, now, typical, boundaries.mean)
+        if not (main_loop or watch.wants_exit or (watch.boundaries and self._affords(typical, now))):
+            watch.boundaries = False
+            return
+        began = time.perf_counter()
+        scan = self._scan(context, watch, frame)
+        if scan is None:
+            watch.wants_exit = watch.boundaries = False
+            return
+        context.entry = Entry(scan)
+        watch.entry = json.dumps([context.entry.roots, shape_digest(context.entry.shape)])
+        if main_loop:
+            self._store(context, watch, scan, 0, boundaries, began)
+        else:
+            self._spend(time.perf_counter() - began)
+
+    def _affords(self, cost: float, now: float) -> bool:
+        return self.everything or self.budget.spent + cost < self.budget.epsilon * now
+
+    def _blocks(self, context: Context, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
+        """Runs between iterations, never while the program's own iterator does."""
+        try:
+            while True:
+                if self.active:
+                    try:
+                        self._boundary(context, sys._getframe(1))
+                    except Exception as error:
+                        self.stop(error)
+                before = context.begun
+                yield itertools.islice(flow, 1)
+                if context.begun == before:
+                    context.exhausted = True
+                    return
+        except GeneratorExit:
+            context.broken = True
+
+    def _boundary(self, context: Context, frame: FrameType) -> None:
+        watch: Watch = context.extra
+        self.close_inner(context)
+        begun = context.begun
+        if begun:
+            now = self.now()
+            self._end_iteration(context, watch, frame, now)
+            self._consider_boundary(context, watch, frame, begun, now)
+            context.counts.clear()
+        watch.began, watch.began_out = self.now(), self.written
+
+    def _end_iteration(self, context: Context, watch: Watch, frame: FrameType, now: float) -> None:
+        seconds = now - watch.began
+        self.iterations += 1
+        self.budget.block(context.site_id, "boundary").ran(seconds)
+        if seconds < DETAIL and not self.everything:
+            return
+        index = context.iteration
+        labels = json.dumps(labels_of(context, frame, index))
+        marks = marks_text(self.end_marks(context))
+        watch.iterations.append(IterationRow(-1, index, watch.began, watch.began_out, marks, labels))
+
+    def _consider_boundary(self, context: Context, watch: Watch, frame: FrameType, begun: int, now: float) -> None:
+        if not watch.boundaries or context.entry is None:
+            return
+        block = self.budget.block(context.site_id, "boundary")
+        spacing = now - (watch.last_checkpoint or watch.entered)
+        if self.budget.allows(block, now, self._typical_cost(), spacing):
+            self._checkpoint(context, watch, frame, begun, block)
+
+    def _exit(self, context: Context, frame: FrameType) -> None:
+        """The loop is left normally: exhausted, by its test, or by break."""
+        watch: Watch = context.extra
+        self.close_inner(context)
+        now = self.now()
+        if context.broken and context.begun:
+            self._end_iteration(context, watch, frame, now)
+        block = self.budget.block(context.site_id, "exit")
+        block.ran(now - watch.entered)
+        worth = self.everything or self.budget.allows(block, now, self._typical_cost(), now - watch.entered)
+        if watch.wants_exit and context.entry is not None and worth:
+            self._checkpoint(context, watch, frame, EXIT, block)
+        self.pop_to(context)
+
+    def closed(self, context: Context, abandoned: bool) -> None:
+        watch: Watch | None = context.extra
+        if watch is None or (not watch.checkpoints and self.now() - watch.entered < WORTH_A_ROW):
+            return
+        self._number(context)
+        how = "abandoned" if abandoned else ("break" if context.broken else "end")
+        self._write_context(context, watch, how)
+
+    # Rows ----------------------------------------------------------------------------------------------------
+
+    def _number(self, context: Context) -> int:
+        """The context's number in the store; its parents get theirs too."""
+        if context.number < 0:
+            if context.parent is not None:
+                self._number(context.parent)
+            context.number = next(self.numbers)
+        return context.number
+
+    def _write_context(self, context: Context, watch: Watch, how: str) -> None:
+        parent = context.parent.number if context.parent is not None else -1
+        row = ContextRow(
+            ctx=context.number,
+            parent=parent,
+            iteration=context.parent_iteration,
+            site=context.site.key,
+            nth=context.nth,
+            entered=watch.entered,
+            out=watch.out,
+            left=self.now() if how else None,
+            out_left=self.written if how else None,
+            iterations=context.begun if how else None,
+            exit=how,
+            marks=marks_text(context.total),
+            entry=watch.entry,
+        )
+        self.recording.rows("contexts", [astuple(row)])
+        rows = [(context.number, *astuple(iteration)[1:]) for iteration in watch.iterations]
+        watch.iterations.clear()
+        self.recording.rows("iterations", rows)
+        self._flush_output()
+
+    def on_module(self, name: str, path: str, source: bytes) -> None:
+        self.recording.rows("sources", [astuple(SourceRow(name, path, source))])
+
+    def wrote(self, text: str) -> None:
+        """The program wrote to stdout."""
+        self.written += len(text)
+        self._output.append(text)
+        if len(self._output) > 1000:
+            self._flush_output()
+
+    def _flush_output(self) -> None:
+        if self._output:
+            text = "".join(self._output)
+            self._output.clear()
+            self.recording.rows("output", [(self.written - len(text), text)])
+
+    # Checkpoints ---------------------------------------------------------------------------------------------
+
+    def _scan(self, context: Context, watch: Watch, frame: FrameType) -> Scan | None:
+        try:
+            return Scan(self.program, roots(self.program, frame, watch.cells, context.iterable))
+        except Exception as error:
+            self._refuse(f"{type(error).__name__}: {error}")
+            return None
+
+    def _checkpoint(self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block) -> None:
+        began = time.perf_counter()
+        scan = self._scan(context, watch, frame)
+        if scan is not None:
+            self._store(context, watch, scan, iteration, block, began)
+
+    def _store(
+        self, context: Context, watch: Watch, scan: Scan, iteration: int, block: Block, began: float
+    ) -> None:
+        blockers = scan.blockers(context.entry)
+        if blockers:
+            self._refuse(blockers[0])
+            self._spend(time.perf_counter() - began)
+            block.executions += 1 if not block.executions else 0
+            return
+        number = self._number(context)
+        row = CheckpointRow(number, iteration, self.now(), self.written, meta_of(scan))
+        pieces = [
+            Piece(("stream", context.site_id), memoryview(scan.stream), compress=True),
+            Piece(("table", context.site_id), memoryview(scan.table(context.entry)), compress=True),
+            *(Piece(leaf.key, leaf.view) for leaf in scan.leaves),
+        ]
+        taken = self.recording.checkpoint(row, pieces)
+        seconds = time.perf_counter() - began
+        self.stall += seconds
+        if not taken:
+            self.budget.spent += seconds
+            self._refuse(self.recording.failed or self.recording.skipped or "skipped")
+            self._check()
+            return
+        size = sum(piece.view.nbytes for piece in pieces)
+        self.budget.took(block, seconds + size / BANDWIDTH)
+        self.checkpoints += 1
+        watch.checkpoints += 1
+        watch.last_checkpoint = self.now()
+        if not watch.checkpoints - 1 or iteration > 0:
+            self._write_open(context)
+
+    def _write_open(self, context: Context) -> None:
+        """So that a run that is killed has its loops, with all around them."""
+        outer: Context | None = context
+        while outer is not None:
+            self._write_context(outer, outer.extra, "")
+            outer = outer.parent
+
+    def _spend(self, seconds: float) -> None:
+        self.stall += seconds
+        self.budget.spent += seconds
+
+    def _typical_cost(self) -> float:
+        return self.stall / self.checkpoints if self.checkpoints else FIRST_COST
+
+    def _refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    # Ends ----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.recording.failed is not None and self.active:
+            self.give_up(self.recording.failed)
+
+    def stop(self, error: BaseException) -> None:
+        self.give_up(f"internal error: {type(error).__name__}: {error}; please report it")
+
+    def give_up(self, reason: str) -> None:
+        self.active = False
+        self.problem = reason
+        try:
+            sys.stderr.write(f"florhook: recording stopped ({reason}); the program runs on without it\n")
+        except Exception:  # stderr is closed: there is nobody to tell
+            return
+
+    def finish(self, exit_code: int, patience: float) -> dict[str, Any]:
+        """The program has ended: write what is open, wait for the writer; gives the figures of the run."""
+        wall = self.now()
+        for context in reversed(self.stack):
+            if self.active and context.extra is not None:
+                context.broken = True
+        while self.active and self.stack:
+            self.pop_to(self.stack[-1])
+        self._flush_output()
+        stats = self.figures(exit_code, wall)
+        if self.active:
+            self.recording.finish(time.time(), exit_code, stats, patience)
+            if self.recording.failed:
+                self.give_up(self.recording.failed)
+        return {**stats, "bytes_written": self.recording.bytes_written}
+
+    def figures(self, exit_code: int, wall: float) -> dict[str, Any]:
+        return {
+            "exit_code": exit_code,
+            "wall_s": wall,
+            "overhead_s": self.budget.spent,
+            "stall_s": self.stall,
+            "checkpoints": self.checkpoints,
+            "bytes_captured": self.recording.bytes_captured,
+            "bytes_written": self.recording.bytes_written,
+            "iterations_executed": self.iterations,
+            "iterations_skipped": 0,
+            "refused": self.refused,
+        }
+
+
+def shape_digest(shape: list[str]) -> str:
+    return xxhash.xxh3_128_hexdigest("\n".join(shape).encode())
+
+
+def meta_of(scan: Scan) -> str:
+    """By root: its name, the digest of its part of the stream, its leaves, and whether a graph hangs on it."""
+    rows, start = [], 0
+    for segment in scan.segments:
+        digest = xxhash.xxh3_64_hexdigest(scan.stream[start : segment.end])
+        rows.append((segment.name, digest, segment.leaves, segment.graphs))
+        start = segment.end
+    return json.dumps(rows)

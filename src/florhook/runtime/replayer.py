@@ -1,0 +1,367 @@
+"""Replay mode: takes the calls of the injected code, restores checkpoints and runs only what the plan asks for."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+import xxhash
+
+from ..replay.plan import EXIT, Question, Step, steps_for
+from ..replay.record import Loop, Record
+from ..state.restore import Loader
+from ..state.scan import Root, Scan
+from ..store.rows import CheckpointRow
+from .context import FOREVER, Context, Tracker, labels_of
+from .positions import can_position, positioned
+from .program import Program
+from .recorder import shape_digest
+from .roots import roots, set_world
+
+Name = tuple[Any, ...]
+MOST_DIFFERENCES = 5
+
+
+class Turn:
+    """What the replayer keeps of an open loop."""
+
+    def __init__(self, loop: Loop | None, cells: Callable[[], Any] | None) -> None:
+        self.loop = loop
+        self.cells = cells
+        self.entry_names: list[Name] = []
+        self.live: list[Any] | None = None  # the objects of the entry scan, by number
+        self.steps: deque[Step] = deque([Step(None)])
+        self.step = Step(None)
+        self.flow: Iterator[Any] | None = None  # the iterable's items, counted
+        self.runs = False  # whether the step runs iterations at all
+        self.stepping = False  # a `while`: its last `step` let it go on
+        self.stopped = False  # the plan ended the step, not the program
+        self.finished = False  # the program ended the loop without break
+        self.restored: dict[Name, Any] | None = None
+        self.fresh = -1  # the boundary that was restored and needs no verification
+
+
+class Replayer(Tracker):
+    """`restart(number, reason)` ends this process, which is run again without that loop's checkpoints."""
+
+    def __init__(
+        self,
+        program: Program,
+        record: Record,
+        question: Question,
+        avoid: frozenset[int],
+        restart: Callable[[int, str], NoReturn],
+    ) -> None:
+        super().__init__(program)
+        self.record, self.question, self.avoid, self.restart = record, question, avoid, restart
+        self.pid, self.main_thread = os.getpid(), threading.get_ident()
+        self.foreign = threading.local()  # open loops of other threads
+        self.on_restore: Callable[[int], None] = lambda out: None
+        self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
+        self.verified = self.diverged = self.unverified = 0
+        self.differences: list[str] = []
+        self.notes: list[str] = []
+        self.restore_s = 0.0
+
+    # Injected calls ------------------------------------------------------------------------------------------
+
+    def open(self, site: int, *arguments: Any) -> None:
+        frame = sys._getframe(1)
+        is_for = self.program.sites[site].kind == "for"
+        cells = arguments[int(is_for)] if len(arguments) > int(is_for) else None
+        if not self._is_main():
+            context = Context(site, self.program.sites[site], frame, None)
+            self._foreign_stack().append(context)
+        else:
+            context = self.push(site, frame)
+        context.iterable = arguments[0] if is_for else None
+        turn = context.extra = Turn(self._recorded(context), cells)
+        if turn.loop is not None:
+            self._plan(context, turn, frame)
+
+    def segment(self, site: int) -> bool:
+        frame = sys._getframe(1)
+        context = self._context(site, frame)
+        turn: Turn = context.extra
+        broken = context.broken or (turn.stepping and not turn.stopped)
+        if turn.finished or broken or not turn.steps:
+            return False
+        turn.step = turn.steps.popleft()
+        turn.stopped = turn.stepping = False
+        turn.runs = turn.step.restore != EXIT
+        if turn.step.restore is not None:
+            self._restore(context, turn, turn.step.restore)
+        return True
+
+    def restoring(self, site: int) -> bool:
+        return self._context(site, sys._getframe(1)).extra.restored is not None
+
+    def has(self, site: int, index: int) -> bool:
+        frame = sys._getframe(1)
+        return self._local(site, index, frame) in self._context(site, frame).extra.restored
+
+    def value(self, site: int, index: int) -> Any:
+        frame = sys._getframe(1)
+        return self._context(site, frame).extra.restored[self._local(site, index, frame)]
+
+    def items(self, site: int) -> Any:
+        context = self._context(site, sys._getframe(1))
+        turn: Turn = context.extra
+        turn.restored = None
+        if not turn.runs:
+            return ()
+        if context.site.tight:
+            return context.iterable
+        return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
+
+    def step(self, site: int) -> bool:
+        frame = sys._getframe(1)
+        context = self._context(site, frame)
+        turn: Turn = context.extra
+        turn.restored = None
+        if not turn.runs or context.position == turn.step.stop:
+            turn.stopped, turn.stepping = True, False
+            return False
+        self._boundary(context, turn, frame)
+        context.position += 1
+        self.executed += 1
+        turn.stepping = True
+        return True
+
+    def done(self, site: int) -> None:
+        """The inner loop ended without break: by the program or, if `stopped`, by the plan."""
+        turn: Turn = self._context(site, sys._getframe(1)).extra
+        turn.finished = turn.runs and not turn.stopped
+        turn.stepping = False
+
+    def completed(self, site: int) -> bool:
+        return bool(self._context(site, sys._getframe(1)).extra.finished)
+
+    def leave(self, site: int) -> None:
+        frame = sys._getframe(1)
+        context = self._context(site, frame)
+        if not self._is_main():
+            self._foreign_stack().remove(context)
+            return
+        turn: Turn = context.extra
+        self.close_inner(context)
+        if turn.runs:
+            self._verify(context, turn, EXIT, frame)
+        self.pop_to(context)
+
+    # Finding one's way ---------------------------------------------------------------------------------------
+
+    def _is_main(self) -> bool:
+        return threading.get_ident() == self.main_thread
+
+    def _foreign_stack(self) -> list[Context]:
+        if not hasattr(self.foreign, "stack"):
+            self.foreign.stack = []
+        return self.foreign.stack  # type: ignore[no-any-return]
+
+    def _context(self, site: int, frame: FrameType) -> Context:
+        stack = self.stack if self._is_main() else self._foreign_stack()
+        for context in reversed(stack):
+            if context.site_id == site and context.frame_id == id(frame):
+                return context
+        raise LookupError(f"no open loop of site {site}")
+
+    def _recorded(self, context: Context) -> Loop | None:
+        """The same execution of the loop in the record; none in other threads and in forked children."""
+        if not self._is_main() or os.getpid() != self.pid:
+            return None
+        parent = context.parent
+        if parent is None:
+            number = -1
+        elif parent.extra.loop is None:
+            return None
+        else:
+            number = parent.extra.loop.row.ctx
+        return self.record.by_place.get((number, context.parent_iteration, context.site.key, context.nth))
+
+    def _local(self, site: int, index: int, frame: FrameType) -> Name:
+        return ("local", 0, frame.f_code.co_name, self.program.sites[site].names[index])
+
+    def labels(self) -> Iterator[tuple[str, Any]]:
+        """The loop variables around the place that runs now."""
+        frames = {}
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            frames[id(frame)] = frame
+            frame = frame.f_back
+        for context in self.stack:
+            yield from labels_of(context, frames.get(context.frame_id), context.iteration).items()
+
+    # Plan ----------------------------------------------------------------------------------------------------
+
+    def _plan(self, context: Context, turn: Turn, frame: FrameType) -> None:
+        loop = turn.loop
+        assert loop is not None
+        unusable = set(loop.checkpoints) if loop.row.ctx in self.avoid or not loop.row.entry else set()
+        if context.site.tight or not can_position(context.site.kind, context.iterable):
+            unusable |= {k for k in loop.checkpoints if k > 0}
+        steps = steps_for(loop, self.question, unusable)
+        if any(step.restore is not None for step in steps) and not self._enter(context, turn, frame):
+            steps = steps_for(loop, self.question, set(loop.checkpoints))
+        turn.steps = deque(steps)
+
+    def _enter(self, context: Context, turn: Turn, frame: FrameType) -> bool:
+        """Walk the state at the entry as the recorder did, so that objects get the same numbers."""
+        assert turn.loop is not None
+        names, shape = json.loads(turn.loop.row.entry)
+        turn.entry_names = [tuple(name) for name in names]
+        found = self._roots(context, turn, frame)
+        missing = [name for name in turn.entry_names if name not in found]
+        if missing:
+            return self._note(context, f"{' '.join(map(str, missing[0]))} is missing")
+        try:
+            scan = Scan(self.program, [Root(name, found[name]) for name in turn.entry_names])
+        except Exception as error:
+            return self._note(context, f"its state cannot be read ({type(error).__name__}: {error})")
+        if shape_digest(scan.shape()) != shape:
+            return self._note(context, "its state has another structure than in the record")
+        turn.live = scan.objects
+        return True
+
+    def _roots(self, context: Context, turn: Turn, frame: FrameType) -> dict[Name, Any]:
+        return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
+
+    def _note(self, context: Context, reason: str) -> bool:
+        self.notes.append(f"loop at line {context.site.line}: {reason}; it is run in full")
+        return False
+
+    # Iterations ----------------------------------------------------------------------------------------------
+
+    def _flow(self, context: Context, turn: Turn) -> Iterator[Any]:
+        if turn.flow is None:
+            context.selectors = itertools.repeat(True, FOREVER)
+            items = itertools.chain.from_iterable((context.iterable,))
+            turn.flow = itertools.compress(items, context.selectors)
+        return turn.flow
+
+    def _blocks(self, context: Context, turn: Turn, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
+        try:
+            while True:
+                if context.begun == turn.step.stop:
+                    turn.stopped = True
+                    return
+                self._boundary(context, turn, sys._getframe(1))
+                before = context.begun
+                yield itertools.islice(flow, 1)
+                if context.begun == before:
+                    return
+                self.executed += 1
+        except GeneratorExit:
+            self.executed += 1
+            context.broken = True
+
+    def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> None:
+        if not self._is_main():
+            return
+        self.close_inner(context)
+        context.counts.clear()
+        if context.begun and context.begun != turn.fresh:
+            self._verify(context, turn, context.begun, frame)
+
+    # Restore -------------------------------------------------------------------------------------------------
+
+    def _restore(self, context: Context, turn: Turn, iteration: int) -> None:
+        loop = turn.loop
+        assert loop is not None
+        began = time.perf_counter()
+        number, checkpoint = loop.row.ctx, loop.checkpoints[iteration]
+        self.close_inner(context)
+        before = context.begun
+        try:
+            if not self.record.store.trusted(self.record.run, checkpoint):
+                raise PermissionError("it was not signed by this user")
+            self._position(context, turn, iteration)
+            values = self._load(checkpoint, turn.live or [], number)
+            self._set_globals(values, turn.entry_names)
+            set_world(values)
+        except Exception as error:
+            self.restart(number, f"{type(error).__name__}: {error}")
+        turn.restored = values
+        turn.fresh = iteration
+        context.counts.clear()
+        self.skipped += (loop.known if iteration == EXIT else iteration) - before
+        self.blocks_skipped += iteration == EXIT
+        self.jumps += 1
+        self.on_restore(checkpoint.out)
+        self.restore_s += time.perf_counter() - began
+
+    def _position(self, context: Context, turn: Turn, iteration: int) -> None:
+        if iteration == EXIT:
+            return
+        if context.site.kind == "while":
+            context.position = iteration
+        elif iteration > context.begun:
+            positioned(self._flow(context, turn), iteration - context.begun)
+
+    def _load(self, checkpoint: CheckpointRow, live: list[Any], number: int) -> dict[Name, Any]:
+        read, digests = self.record.store.read, checkpoint.digests
+        loader = Loader(
+            self.program,
+            bytes(read(digests[0])),
+            bytes(read(digests[1])),
+            lambda index: read(digests[2 + index]),
+            live,
+            functools.partial(self.restart, number),
+        )
+        return loader.load([tuple(name) for name, *_ in json.loads(checkpoint.meta)])
+
+    @staticmethod
+    def _set_globals(values: dict[Name, Any], before: list[Name]) -> None:
+        for name, value in values.items():
+            if name[0] == "global":
+                setattr(sys.modules[name[1]], name[2], value)
+        for name in before:
+            if name[0] == "global" and name not in values and hasattr(sys.modules[name[1]], name[2]):
+                delattr(sys.modules[name[1]], name[2])
+
+    # Verify --------------------------------------------------------------------------------------------------
+
+    def _verify(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> None:
+        """Where execution reaches a recorded checkpoint, the state must be the recorded one."""
+        checkpoint = turn.loop.checkpoints.get(iteration) if turn.loop is not None else None
+        if checkpoint is None:
+            return
+        rows = json.loads(checkpoint.meta)
+        found = self._roots(context, turn, frame)
+        names = [tuple(name) for name, *_ in rows]
+        absent = [name for name in names if name not in found]
+        try:
+            scan = Scan(self.program, [Root(name, found.get(name)) for name in names])
+        except Exception:
+            self.unverified += 1
+            return
+        different = absent[:1] or self._first_difference(scan, rows, checkpoint)
+        if not different:
+            self.verified += 1
+            return
+        self.diverged += 1
+        if len(self.differences) < MOST_DIFFERENCES:
+            where = "at the end of" if iteration == EXIT else f"before iteration {iteration} of"
+            what = " ".join(str(part) for part in different[0][1:] or different[0])
+            self.differences.append(f"{where} the loop at line {context.site.line}: {what} is not as recorded")
+
+    @staticmethod
+    def _first_difference(scan: Scan, rows: list[Any], checkpoint: CheckpointRow) -> list[Name]:
+        start = leaf = 0
+        for segment, (_, digest, leaves, _) in zip(scan.segments, rows, strict=True):
+            same = xxhash.xxh3_64_hexdigest(scan.stream[start : segment.end]) == digest and segment.leaves == leaves
+            for index in range(leaf, leaves if same else leaf):
+                same = same and xxhash.xxh3_128_digest(scan.leaves[index].view) == checkpoint.digests[2 + index]
+            if not same:
+                return [segment.name]
+            start, leaf = segment.end, leaves
+        return []

@@ -1,0 +1,93 @@
+"""One frozen Settings, from flags and FLOR_* variables; flags win."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import UsageError
+
+MODES = ("record", "replay", "resume", "off")
+LOGS = ("hindsight", "all")
+DEFAULT_EPSILON = 1 / 15  # the paper's
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for. `home` is absolute; `epsilon` is a share of run time, infinity for every boundary."""
+
+    mode: str = "record"
+    home: Path = Path(".florhook")
+    run: str = "last"
+    epsilon: float = DEFAULT_EPSILON
+    workers: int = 1
+    select: str | None = None
+    log: str = "hindsight"
+    stats: Path | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    force: bool = False
+    trust: bool = False
+    plan: bool = False
+
+
+def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path) -> Settings:
+    """`flags` maps the names of options that were given, without dashes, to their text ("" for switches)."""
+
+    def text(name: str, default: str) -> str:
+        return flags.get(name) or environ.get(f"FLOR_{name.upper()}") or default
+
+    def source(name: str) -> str:
+        return f"--{name}" if flags.get(name) else f"FLOR_{name.upper()}"
+
+    def one_of(name: str, allowed: tuple[str, ...]) -> str:
+        value = text(name, allowed[0])
+        if value not in allowed:
+            raise UsageError(f"{source(name)} must be one of {', '.join(allowed)}, not {value!r}")
+        return value
+
+    stats = text("stats", "")
+    home = text("home", ".florhook")
+    if "://" in home:
+        raise UsageError(f"{source('home')}: remote stores such as {home!r} are not supported yet; name a folder")
+    return Settings(
+        mode=one_of("mode", MODES),
+        home=cwd / home,
+        run=text("run", "last"),
+        epsilon=_epsilon(text("epsilon", ""), source("epsilon")),
+        workers=_workers(text("workers", "1"), source("workers")),
+        select=text("select", "") or None,
+        log=one_of("log", LOGS),
+        stats=cwd / stats if stats else None,
+        include=_patterns(environ.get("FLOR_INCLUDE", "")),
+        exclude=_patterns(environ.get("FLOR_EXCLUDE", "")),
+        force="force" in flags,
+        trust="trust" in flags,
+        plan="plan" in flags,
+    )
+
+
+def _epsilon(text: str, source: str) -> float:
+    if not text:
+        return DEFAULT_EPSILON
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value > 0:
+        raise UsageError(f"{source} must be a positive number such as 0.05, or inf, not {text!r}")
+    return value
+
+
+def _workers(text: str, source: str) -> int:
+    if text == "auto":
+        return os.cpu_count() or 1
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{source} must be a number of processes from 1 on, or auto, not {text!r}")
+    return int(text)
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.replace(",", " ").split() if part)

@@ -1,0 +1,27 @@
+"""Kinds of objects: how each type's state is read, and put back into the live object.
+
+One file for each library. A kind that belongs to numpy or torch is loaded once the program itself has imported
+that library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from .base import Kind, Registry
+from .builtin import register as _register_builtin
+
+__all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
+
+REGISTRY = Registry()
+_register_builtin(REGISTRY)
+_PENDING = {"numpy": "numpy_kinds", "torch": "torch_kinds"}
+
+
+def load_imported() -> None:
+    """Load the kinds of the libraries that the program has imported since the last call."""
+    for library in [name for name in _PENDING if name in sys.modules]:
+        module = importlib.import_module(f"{__name__}.{_PENDING[library]}")
+        module.register(REGISTRY)
+        del _PENDING[library]

@@ -1,0 +1,198 @@
+"""What a kind of object is, and the registry that finds the kind of a type."""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..restore import Loader
+    from ..scan import Scan
+
+HEAP_TYPE = 1 << 9
+POINTER = 8
+
+
+class Kind:
+    """How objects of some types are captured and restored.
+
+    `content(obj, scan)` gives the state as plain tuples, in which other objects appear as themselves (the scan
+    turns them into references). `apply(obj, content, loader)` puts it into the live object. `shell(obj, scan)`
+    describes the empty object in plain values and `create(spec, loader)` makes it.
+    """
+
+    name = "opaque"
+    how = "opaque"  # "in place" | "by value" | "re-driven" | "opaque"
+    late = False  # applied after the others: its content is hashed, and hashing may ask the content's content
+
+    def key(self, obj: Any) -> Any:
+        """What identifies the object while it lives."""
+        return id(obj)
+
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return None
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        raise NotImplementedError(self.name)
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        return None
+
+    def prepare(self, obj: Any, content: Any, loader: Loader) -> None:
+        """Applied before anything else: what others' contents must find in its final shape."""
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        """Put the content into the live object."""
+
+
+class Opaque(Kind):
+    """What cannot be captured: a live one stays as it is, a new one becomes a placeholder."""
+
+    def shell(self, obj: Any, scan: Scan) -> str:
+        return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+    def create(self, spec: str, loader: Loader) -> Any:
+        return loader.missing(spec)
+
+
+class Reduced(Kind):
+    """An object that is not written in Python but that pickle can take apart: made anew from its parts."""
+
+    name, how = "reduced", "by value"
+
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return reduce(obj)[:2]
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        make, arguments = spec
+        return make(*arguments)
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        make, arguments, state, items, pairs, setter = (*reduce(obj), None, None, None, None)[:6]
+        return make, arguments, state, tuple(items or ()), tuple(pairs or ()), setter
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        _, _, state, items, pairs, setter = content
+        if state is not None:
+            if setter is not None:
+                setter(obj, state)
+            elif hasattr(obj, "__setstate__"):
+                obj.__setstate__(state)
+            else:
+                attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+                vars(obj).update(attributes or {})
+                for name, value in (slots or {}).items():
+                    setattr(obj, name, value)
+        for item in items:
+            obj.append(item)
+        for key, value in pairs:
+            obj[key] = value
+
+
+class Missing:
+    """Stands for a new object that could not be captured; says so when the program touches it."""
+
+    def __init__(self, kind: str, touched: Any) -> None:
+        object.__setattr__(self, "_florhook", (kind, touched))
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        kind, touched = object.__getattribute__(self, "_florhook")
+        touched(f"the program uses an object of type {kind}, which no checkpoint holds")
+
+    __call__ = __iter__ = __next__ = __len__ = __getitem__ = __enter__ = _refuse
+    __setattr__ = __delattr__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+
+class Registry:
+    """Finds the kind of a type: registered itself, by a class that it derives from, or by what can be asked of it.
+
+    None stands for values that pickle holds by itself (numbers, strings, tuples, ...).
+    """
+
+    def __init__(self) -> None:
+        self.exact: dict[type, Kind | None] = {}
+        self.derived: list[tuple[type, Kind]] = []
+        self.found: dict[type, Kind | None] = {}
+        self.opaque = Opaque()
+        self.reduced = Reduced()
+        self.by_name: dict[str, Kind] = {"opaque": self.opaque, "reduced": self.reduced}
+
+    def add(self, kind: Kind, *types: type, derived: bool = False) -> None:
+        self.by_name[kind.name] = kind
+        for each in types:
+            self.exact[each] = kind
+            if derived:
+                self.derived.insert(0, (each, kind))
+        self.found.clear()
+
+    def plain(self, *types: type) -> None:
+        for each in types:
+            self.exact[each] = None
+
+    def of(self, obj: Any) -> Kind | None:
+        cls = type(obj)
+        try:
+            return self.found[cls]
+        except KeyError:
+            kind = self.found[cls] = self._find(cls, obj)
+            return kind
+
+    def _find(self, cls: type, obj: Any) -> Kind | None:
+        if cls in self.exact:
+            return self.exact[cls]
+        for base, kind in self.derived:
+            if issubclass(cls, base):
+                return kind
+        if is_value_class(cls):
+            return None
+        if is_python_class(cls):
+            return self.by_name["instance"]
+        try:
+            reduced = reduce(obj)
+        except Exception:
+            return self.opaque
+        return None if isinstance(reduced, str) else self.reduced
+
+
+@functools.lru_cache(maxsize=None)
+def is_python_class(cls: type) -> bool:
+    """Whether all of an instance's state lies in its `__dict__` and slots (and `object`'s header)."""
+    while cls is not object:
+        base = cls.__base__
+        if not cls.__flags__ & HEAP_TYPE or base is None:
+            return False
+        own = vars(cls)
+        slots = sum(type(value).__name__ == "member_descriptor" for value in own.values())
+        allowed = POINTER * (slots + ("__dict__" in own) + ("__weakref__" in own))
+        if cls.__basicsize__ - base.__basicsize__ > allowed or cls.__itemsize__ != base.__itemsize__:
+            return False
+        cls = base
+    return True
+
+
+def is_value_class(cls: type) -> bool:
+    """Classes whose instances are values, pickled as such: enum members, paths, numbers, named tuples."""
+    if hasattr(cls, "__members__") or issubclass(cls, (tuple, frozenset, str, int, float, bytes)):
+        return True
+    return cls.__module__.partition(".")[0] in {"pathlib", "datetime", "decimal", "fractions", "uuid", "typing", "re"}
+
+
+def reduce(obj: Any) -> Any:
+    """What pickle makes of an object: its global name or (callable, arguments, state, ...)."""
+    function = copyreg.dispatch_table.get(type(obj))
+    return function(obj) if function else obj.__reduce_ex__(5)
+
+
+def live_reference(obj: Any) -> weakref.ref[Any] | None:
+    """A weak reference, where the type has them."""
+    try:
+        return weakref.ref(obj)
+    except TypeError:
+        return None

@@ -1,0 +1,520 @@
+"""Python's own types: containers, instances, functions, classes, cells, generators, files, random states."""
+
+from __future__ import annotations
+
+import array
+import collections
+import datetime
+import io
+import random
+import sys
+import types
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from .base import Kind, Registry, is_python_class
+
+if TYPE_CHECKING:
+    from ..restore import Loader
+    from ..scan import Scan
+
+DATA_CLASS_ATTRIBUTES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}
+
+
+class List(Kind):
+    name, how = "list", "in place"
+
+    def create(self, spec: Any, loader: Loader) -> list[Any]:
+        return []
+
+    def content(self, obj: list[Any], scan: Scan) -> tuple[Any, ...]:
+        return tuple(obj)
+
+    def apply(self, obj: list[Any], content: tuple[Any, ...], loader: Loader) -> None:
+        list.__setitem__(obj, slice(None), content)
+
+
+class Dict(Kind):
+    name, how, late = "dict", "in place", True
+
+    def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
+        return {}
+
+    def content(self, obj: dict[Any, Any], scan: Scan) -> tuple[Any, Any]:
+        return tuple(dict.keys(obj)), tuple(dict.values(obj))
+
+    def apply(self, obj: dict[Any, Any], content: tuple[Any, Any], loader: Loader) -> None:
+        dict.clear(obj)
+        dict.update(obj, zip(*content, strict=True))
+
+
+class OrderedDict(Dict):
+    name = "OrderedDict"
+
+    def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
+        return collections.OrderedDict()
+
+    def content(self, obj: dict[Any, Any], scan: Scan) -> tuple[Any, Any]:
+        keys = tuple(obj)
+        return keys, tuple(dict.__getitem__(obj, key) for key in keys)
+
+    def apply(self, obj: dict[Any, Any], content: tuple[Any, Any], loader: Loader) -> None:
+        collections.OrderedDict.clear(obj)  # type: ignore[arg-type]
+        for key, value in zip(*content, strict=True):
+            collections.OrderedDict.__setitem__(obj, key, value)  # type: ignore[arg-type]
+
+
+class DefaultDict(Dict):
+    name = "defaultdict"
+
+    def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
+        return collections.defaultdict()
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, Any]:
+        return obj.default_factory, super().content(obj, scan)
+
+    def apply(self, obj: Any, content: tuple[Any, Any], loader: Loader) -> None:
+        obj.default_factory = content[0]
+        super().apply(obj, content[1], loader)
+
+
+class Set(Kind):
+    name, how, late = "set", "in place", True
+
+    def create(self, spec: Any, loader: Loader) -> set[Any]:
+        return set()
+
+    def content(self, obj: set[Any], scan: Scan) -> tuple[Any, ...]:
+        return tuple(set.__iter__(obj))
+
+    def apply(self, obj: set[Any], content: tuple[Any, ...], loader: Loader) -> None:
+        set.clear(obj)
+        set.update(obj, content)
+
+
+class Deque(Kind):
+    name, how = "deque", "in place"
+
+    def shell(self, obj: collections.deque[Any], scan: Scan) -> int | None:
+        return obj.maxlen
+
+    def create(self, spec: int | None, loader: Loader) -> collections.deque[Any]:
+        return collections.deque(maxlen=spec)
+
+    def content(self, obj: collections.deque[Any], scan: Scan) -> tuple[Any, ...]:
+        return tuple(collections.deque.__iter__(obj))
+
+    def apply(self, obj: collections.deque[Any], content: tuple[Any, ...], loader: Loader) -> None:
+        collections.deque.clear(obj)
+        collections.deque.extend(obj, content)
+
+
+class ByteArray(Kind):
+    name, how = "bytearray", "in place"
+
+    def create(self, spec: Any, loader: Loader) -> bytearray:
+        return bytearray()
+
+    def content(self, obj: bytearray, scan: Scan) -> Any:
+        return scan.bytes_of(id(obj), memoryview(obj))
+
+    def apply(self, obj: bytearray, content: Any, loader: Loader) -> None:
+        data = loader.bytes_of(content)
+        if len(data) == len(obj):
+            memoryview(obj)[:] = data  # keeps memoryviews of it valid
+        else:
+            obj[:] = data
+
+
+class Array(Kind):
+    name, how = "array.array", "in place"
+
+    def shell(self, obj: array.array[Any], scan: Scan) -> str:
+        return obj.typecode
+
+    def create(self, spec: str, loader: Loader) -> array.array[Any]:
+        return array.array(spec)
+
+    def content(self, obj: array.array[Any], scan: Scan) -> bytes:
+        return obj.tobytes()
+
+    def apply(self, obj: array.array[Any], content: bytes, loader: Loader) -> None:
+        obj[:] = array.array(obj.typecode, content)
+
+
+class Instance(Kind):
+    """An object of a class written in Python: its `__dict__`, its slots, and a container that it derives from."""
+
+    name, how = "instance", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> type:
+        return type(obj)
+
+    def create(self, spec: type, loader: Loader) -> Any:
+        return object.__new__(spec)
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        attributes = getattr_dict(obj)
+        items = None if attributes is None else (tuple(attributes.keys()), tuple(attributes.values()))
+        slots = tuple((name, slot.__get__(obj)) for name, slot in slots_of(type(obj)) if has_slot(slot, obj))
+        cls = type(obj)
+        # A class that no import finds is reached through its instances alone.
+        return items, slots, cls if scan.keeps_class(cls) else None
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        items, slots, _ = content
+        if items is not None:
+            attributes = getattr_dict(obj)
+            if attributes is not None:
+                attributes.clear()
+                attributes.update(zip(*items, strict=True))
+        bound = dict(slots)
+        for name, slot in slots_of(type(obj)):
+            if name in bound:
+                slot.__set__(obj, bound[name])
+            elif has_slot(slot, obj):
+                slot.__delete__(obj)
+
+
+class DerivedContainer(Instance):
+    """An instance of a class written in Python that derives from a container."""
+
+    late = True
+
+    def __init__(self, base: type, kind: Kind) -> None:
+        self.base, self.kind = base, kind
+        self.name = f"class derived from {kind.name}"
+
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return type(obj), self.kind.shell(obj, scan)
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        cls, inner = spec
+        obj = self.base.__new__(cls)
+        if self.base is collections.deque and inner is not None:
+            collections.deque.__init__(obj, (), inner)
+        return obj
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        return self.kind.content(obj, scan), super().content(obj, scan)
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        super().apply(obj, content[1], loader)
+        self.kind.apply(obj, content[0], loader)
+
+
+class Cell(Kind):
+    name, how = "cell", "in place"
+
+    def create(self, spec: Any, loader: Loader) -> types.CellType:
+        return types.CellType()
+
+    def content(self, obj: types.CellType, scan: Scan) -> tuple[Any, ...]:
+        try:
+            return (obj.cell_contents,)
+        except ValueError:
+            return ()
+
+    def apply(self, obj: types.CellType, content: tuple[Any, ...], loader: Loader) -> None:
+        if content:
+            obj.cell_contents = content[0]
+        else:
+            try:
+                del obj.cell_contents
+            except ValueError:
+                pass
+
+
+class Function(Kind):
+    """A function that no import finds, or one of the user's: defaults, attributes and closure; the code by place."""
+
+    name, how = "function", "in place"
+
+    def shell(self, obj: types.FunctionType, scan: Scan) -> Any:
+        module = obj.__globals__.get("__name__", obj.__module__)
+        closure = tuple(scan.number(cell) for cell in obj.__closure__ or ())
+        code = obj.__code__
+        return scan.code_key(code), code.co_freevars, closure, module, obj.__name__, obj.__qualname__, obj.__module__
+
+    def create(self, spec: Any, loader: Loader) -> types.FunctionType:
+        code_key, names, closure, module, name, qualname, home = spec
+        cells = tuple(loader.resolve(number) for number in closure)
+        code = loader.code(code_key)
+        space = vars(sys.modules[module])
+        function = types.FunctionType(code, space, name, None, loader.match_cells(code, names, cells))
+        function.__qualname__, function.__module__ = qualname, home
+        return function
+
+    def content(self, obj: types.FunctionType, scan: Scan) -> tuple[Any, ...]:
+        return obj.__defaults__, obj.__kwdefaults__, tuple(vars(obj).items()), obj.__closure__
+
+    def apply(self, obj: types.FunctionType, content: tuple[Any, ...], loader: Loader) -> None:
+        obj.__defaults__, obj.__kwdefaults__ = content[0], content[1]
+        attributes = vars(obj)
+        attributes.clear()
+        attributes.update(content[2])
+
+
+class Class(Kind):
+    """One of the user's classes: its data attributes. Classes born inside a loop are not captured yet."""
+
+    name, how = "class", "in place"
+
+    def shell(self, obj: type, scan: Scan) -> str:
+        return f"{obj.__module__}.{obj.__qualname__}"
+
+    def create(self, spec: str, loader: Loader) -> Any:
+        from ..restore import CannotRestoreError
+
+        raise CannotRestoreError(f"class {spec} was defined inside a loop")
+
+    def content(self, obj: type, scan: Scan) -> tuple[Any, ...]:
+        if not scan.keeps_class(obj):
+            return ()
+        return tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value))
+
+    def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
+        wanted = dict(content)
+        for name, value in list(vars(obj).items()):
+            if is_class_data(name, value) and name not in wanted:
+                type.__delattr__(obj, name)
+        for name, value in wanted.items():
+            if vars(obj).get(name, obj) is not value:
+                type.__setattr__(obj, name, value)
+
+
+class Suspended(Kind):
+    """A generator or coroutine: it cannot be moved, only found where it was."""
+
+    name, how = "generator", "opaque"
+
+    def shell(self, obj: Any, scan: Scan) -> str:
+        return str(getattr(obj, "__qualname__", type(obj).__name__))
+
+    def create(self, spec: str, loader: Loader) -> Any:
+        from ..restore import CannotRestoreError
+
+        raise CannotRestoreError(f"generator {spec} was started inside a loop")
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        where = position_of(obj)
+        scan.note_suspended(obj, where)
+        return where[:2]
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        if content[0] == "finished" and position_of(obj)[0] != "finished":
+            obj.close()
+
+
+class File(Kind):
+    """An open file: its position. What it holds is not captured."""
+
+    name, how = "file", "position"
+
+    def shell(self, obj: Any, scan: Scan) -> str:
+        return str(getattr(obj, "name", obj))
+
+    def create(self, spec: str, loader: Loader) -> Any:
+        return loader.missing(f"open file {spec}")
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        if obj.closed:
+            return ("closed",)
+        try:
+            # `tell` flushes; a file being written to is left alone, its position is its end.
+            if obj.readable() and not obj.writable() and obj.seekable():
+                return ("at", obj.tell())
+        except (OSError, ValueError):
+            pass
+        return ("open",)
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        if content[0] == "closed" and not obj.closed:
+            obj.close()
+        elif content[0] == "at" and not obj.closed:
+            obj.seek(content[1])
+
+
+class StringIO(Kind):
+    name, how = "StringIO", "in place"
+
+    def create(self, spec: Any, loader: Loader) -> io.StringIO:
+        return io.StringIO()
+
+    def content(self, obj: io.StringIO, scan: Scan) -> tuple[Any, ...]:
+        return () if obj.closed else (obj.getvalue(), obj.tell())
+
+    def apply(self, obj: io.StringIO, content: tuple[Any, ...], loader: Loader) -> None:
+        if content:
+            obj.seek(0)
+            obj.truncate()
+            obj.write(content[0])
+            obj.seek(content[1])
+
+
+class BytesIO(Kind):
+    name, how = "BytesIO", "in place"
+
+    def create(self, spec: Any, loader: Loader) -> io.BytesIO:
+        return io.BytesIO()
+
+    def content(self, obj: io.BytesIO, scan: Scan) -> tuple[Any, ...]:
+        return () if obj.closed else (obj.getvalue(), obj.tell())
+
+    def apply(self, obj: io.BytesIO, content: tuple[Any, ...], loader: Loader) -> None:
+        if content:
+            obj.seek(0)
+            obj.truncate()
+            obj.write(content[0])
+            obj.seek(content[1])
+
+
+class PythonRandom(Kind):
+    name, how = "random.Random", "in place"
+
+    def shell(self, obj: random.Random, scan: Scan) -> type:
+        return type(obj)
+
+    def create(self, spec: type, loader: Loader) -> Any:
+        return spec.__new__(spec)
+
+    def content(self, obj: random.Random, scan: Scan) -> Any:
+        version, numbers, gauss = random.Random.getstate(obj)
+        return version, array.array("Q", numbers).tobytes(), gauss
+
+    def apply(self, obj: random.Random, content: Any, loader: Loader) -> None:
+        version, numbers, gauss = content
+        random.Random.setstate(obj, (version, tuple(array.array("Q", numbers)), gauss))
+
+
+class WeakValues(Kind):
+    name, how, late = "WeakValueDictionary", "in place", True
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        return weakref.WeakValueDictionary()
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        return tuple(obj.items())
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        obj.clear()
+        obj.update(content)
+
+
+class WeakKeys(WeakValues):
+    name = "WeakKeyDictionary"
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        return weakref.WeakKeyDictionary()
+
+
+class WeakSet(WeakValues):
+    name = "WeakSet"
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        return weakref.WeakSet()
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        return tuple(obj)
+
+
+def getattr_dict(obj: Any) -> dict[str, Any] | None:
+    """The instance's own dict, whatever its class makes of attributes."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+_SLOTS: dict[type, tuple[tuple[str, Any], ...]] = {}
+
+
+def slots_of(cls: type) -> tuple[tuple[str, Any], ...]:
+    """(unique name, descriptor) of every slot of a class, its bases' included."""
+    found = _SLOTS.get(cls)
+    if found is None:
+        found = _SLOTS[cls] = tuple(
+            (f"{depth}.{name}", value)
+            for depth, base in enumerate(reversed(cls.__mro__))
+            if is_python_class(base) or "__slots__" in vars(base)
+            for name, value in vars(base).items()
+            if type(value) is types.MemberDescriptorType
+        )
+    return found
+
+
+def has_slot(slot: Any, obj: Any) -> bool:
+    try:
+        slot.__get__(obj)
+    except AttributeError:
+        return False
+    return True
+
+
+def is_class_data(name: str, value: Any) -> bool:
+    """Whether a class attribute is state rather than part of the class's definition."""
+    if name in DATA_CLASS_ATTRIBUTES or (name.startswith("__") and name.endswith("__")) or name.startswith("_abc_"):
+        return False
+    if name in {"_member_map_", "_member_names_", "_value2member_map_", "_cache", "_fields", "_field_defaults"}:
+        return False
+    definitions = (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType)
+    descriptors = (property, staticmethod, classmethod, types.WrapperDescriptorType)
+    return not isinstance(value, (*definitions, *descriptors))
+
+
+def position_of(obj: Any) -> tuple[Any, ...]:
+    """Where a generator is suspended: ("finished",), ("fresh",) or ("suspended", instruction, its locals)."""
+    for prefix in ("gi", "cr", "ag"):
+        if hasattr(obj, f"{prefix}_frame"):
+            frame = getattr(obj, f"{prefix}_frame")
+            break
+    if frame is None:
+        return ("finished", 0, ())
+    if frame.f_lasti < 0 or not _has_begun(obj):
+        return ("fresh", 0, ())
+    return ("suspended", frame.f_lasti, tuple(frame.f_locals.items()))
+
+
+def _has_begun(obj: Any) -> bool:
+    import inspect
+
+    if isinstance(obj, types.GeneratorType):
+        return inspect.getgeneratorstate(obj) != inspect.GEN_CREATED
+    return True
+
+
+PLAIN: Iterable[type] = (
+    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, frozenset, range,
+    slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
+    types.ModuleType, types.MethodType, types.BuiltinFunctionType, weakref.ref, types.CodeType,
+    types.GenericAlias, types.MethodDescriptorType, types.WrapperDescriptorType,
+    property, staticmethod, classmethod,
+)  # fmt: skip
+
+
+def register(registry: Registry) -> None:
+    containers: list[tuple[Kind, type]] = [
+        (List(), list), (Dict(), dict), (Set(), set), (Deque(), collections.deque),
+        (ByteArray(), bytearray), (Array(), array.array),
+        (OrderedDict(), collections.OrderedDict), (DefaultDict(), collections.defaultdict),
+    ]  # fmt: skip
+    for kind, base in containers:
+        registry.add(kind, base)
+        derived = DerivedContainer(base, kind)
+        registry.by_name[derived.name] = derived
+        registry.derived.insert(0, (base, derived))
+    registry.add(Instance())
+    registry.add(Cell(), types.CellType)
+    registry.add(Function(), types.FunctionType)
+    registry.add(Class(), type, derived=True)
+    registry.add(Suspended(), types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+    registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+    registry.add(StringIO(), io.StringIO)
+    registry.add(BytesIO(), io.BytesIO)
+    registry.add(PythonRandom(), random.Random)
+    registry.add(WeakValues(), weakref.WeakValueDictionary)
+    registry.add(WeakKeys(), weakref.WeakKeyDictionary)
+    registry.add(WeakSet(), weakref.WeakSet)
+    registry.plain(*PLAIN)

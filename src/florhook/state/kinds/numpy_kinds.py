@@ -1,0 +1,183 @@
+"""NumPy's arrays, views included, and random states. Imported only once the program has imported numpy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .base import Kind, Registry
+from .builtin import getattr_dict
+
+if TYPE_CHECKING:
+    from ..restore import Loader
+    from ..scan import Scan
+
+
+class NdArray(Kind):
+    """An array that owns its memory, or a view, which is a place in the memory of its base."""
+
+    name, how = "numpy.ndarray", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        base = owner_of(obj)
+        geometry = (type(obj), obj.dtype, obj.shape, obj.strides)
+        return (*geometry, None, 0) if base is None else (*geometry, scan.number(base), offset_in(obj, base))
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        cls, dtype, shape, strides, base, offset = spec
+        if base is not None:
+            return view_of(loader.resolve(base), dtype, shape, strides, offset).view(cls)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if dtype.hasobject or not size:
+            return np.empty(shape, dtype).view(cls)
+        # The memory in the recorded order (Fortran's, or of permuted axes).
+        order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+        array = np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+        return array.view(cls)
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        base = owner_of(obj)
+        attributes = tuple((getattr_dict(obj) or {}).items()) if type(obj) is not np.ndarray else ()
+        geometry = (obj.dtype, obj.shape, obj.flags.writeable, attributes)
+        if base is not None:
+            return (*geometry, base, offset_in(obj, base), None)
+        if obj.dtype.hasobject:
+            return (*geometry, None, 0, tuple(obj.ravel(order="K").tolist()))
+        address = obj.__array_interface__["data"][0]
+        return (*geometry, None, 0, scan.memory(("array", address), address, obj.nbytes))
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        dtype, shape, writeable, attributes, base, _, data = content
+        if base is None:
+            if obj.dtype != dtype or obj.shape != shape:
+                reshape_in_place(obj, dtype, shape)
+            self._fill(obj, data, loader)
+        if attributes:
+            obj.__dict__.update(attributes)
+        if obj.flags.writeable != writeable:
+            obj.flags.writeable = writeable
+
+    @staticmethod
+    def _fill(obj: Any, data: Any, loader: Loader) -> None:
+        was_writeable = obj.flags.writeable
+        if not was_writeable:
+            obj.flags.writeable = True
+        if obj.dtype.hasobject:
+            flat = np.empty(len(data), dtype=object)
+            flat[:] = data
+            obj[...] = flat.reshape(obj.shape)
+        elif obj.nbytes:
+            loader.copy_to(obj.__array_interface__["data"][0], obj.nbytes, data)
+
+
+class Generator(Kind):
+    name, how = "numpy.random.Generator", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return scan.number(obj.bit_generator)
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        return np.random.Generator(loader.resolve(spec))
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        return obj.bit_generator
+
+
+class BitGenerator(Kind):
+    name, how = "numpy.random.BitGenerator", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> type:
+        return type(obj)
+
+    def create(self, spec: type, loader: Loader) -> Any:
+        return spec()
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        return freeze(obj.state)
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        obj.state = thaw(content)
+
+
+class RandomState(Kind):
+    name, how = "numpy.random.RandomState", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> None:
+        return None
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        return np.random.RandomState()
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        return freeze(obj.get_state(legacy=False))
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        obj.set_state(thaw(content))
+
+
+def freeze(state: Any) -> Any:
+    """A state dict as nested tuples, arrays as bytes."""
+    if isinstance(state, dict):
+        return ("dict", tuple((key, freeze(value)) for key, value in state.items()))
+    if isinstance(state, np.ndarray):
+        return ("array", state.dtype.str, state.shape, state.tobytes())
+    return ("value", state)
+
+
+def thaw(frozen: Any) -> Any:
+    if frozen[0] == "dict":
+        return {key: thaw(value) for key, value in frozen[1]}
+    if frozen[0] == "array":
+        return np.frombuffer(frozen[3], frozen[1]).reshape(frozen[2]).copy()
+    return frozen[1]
+
+
+def owner_of(obj: Any) -> Any:
+    """The object in whose memory a view lies; None for an array with memory of its own (or that nobody names)."""
+    base = obj.base
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    if isinstance(base, (np.ndarray, bytearray)) or hasattr(base, "data_ptr"):
+        return base
+    if isinstance(base, memoryview) and isinstance(base.obj, (bytearray, np.ndarray)):
+        return base.obj
+    return None
+
+
+def address_of(obj: Any) -> int:
+    if hasattr(obj, "data_ptr"):
+        return int(obj.data_ptr())
+    array = obj if isinstance(obj, np.ndarray) else np.frombuffer(obj, np.uint8)
+    return int(array.__array_interface__["data"][0])
+
+
+def offset_in(obj: Any, base: Any) -> int:
+    return address_of(obj) - address_of(base)
+
+
+def view_of(base: Any, dtype: Any, shape: Any, strides: Any, offset: int) -> Any:
+    if hasattr(base, "data_ptr"):
+        base = base.detach().numpy()
+    if isinstance(base, np.ndarray) and not base.flags.c_contiguous:
+        base = base.T  # memory in Fortran's order
+    return np.ndarray(shape, dtype, base, offset, strides)
+
+
+def reshape_in_place(obj: Any, dtype: Any, shape: Any) -> None:
+    if obj.dtype != dtype:
+        from ..restore import CannotRestoreError
+
+        raise CannotRestoreError("an array changed its dtype in place")
+    obj.resize(shape, refcheck=False)
+
+
+def register(registry: Registry) -> None:
+    registry.add(NdArray(), np.ndarray, derived=True)
+    registry.add(Generator(), np.random.Generator)
+    registry.add(RandomState(), np.random.RandomState)
+    bit_generators = [getattr(np.random, n) for n in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")]
+    registry.add(BitGenerator(), *bit_generators)
+    registry.plain(np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSUVOMm"})
+    registry.plain(*(getattr(np, name) for name in ("bool_", "object_", "str_", "bytes_", "void")))
+    registry.plain(*{np.dtype(code).type for code in "?bhilqBHILQefdgFDGMm"}, np.ufunc)

@@ -1,0 +1,131 @@
+"""Puts a captured state into the live objects of a process that has come to the same loop's entry.
+
+First everything is loaded, references resolved to live objects or to new empty ones; then each content is applied
+in place. Identity and aliasing survive: the optimizer still points at the model's own parameters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from .kinds import REGISTRY, load_imported
+from .kinds.base import Kind, Missing
+from .scan import Environment
+
+
+class CannotRestoreError(Exception):
+    """Why this checkpoint cannot be used here; the replay executes instead."""
+
+
+def _raise(reason: str) -> NoReturn:
+    raise CannotRestoreError(reason)
+
+
+class Loader:
+    """One restore. `leaf(index)` gives the bytes of a leaf outside the stream."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        stream: bytes,
+        table: bytes,
+        leaf: Callable[[int], Any],
+        live: Sequence[Any],
+        touched: Callable[[str], NoReturn] = _raise,
+    ) -> None:
+        load_imported()
+        self.environment = environment
+        self.stream, self.leaf, self.live = stream, leaf, live
+        self.touched = touched  # called when the program needs what a checkpoint does not hold
+        self.numbers, born = pickle.loads(table)
+        self.born: dict[int, tuple[str, bytes]] = {index: (kind, shell) for index, kind, shell in born}
+        self.objects: dict[int, Any] = {}
+        self.met = 0
+
+    def load(self, names: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Any]:
+        """Restore everything and give the values of the roots, which were written in the order of `names`."""
+        unpickler = _Unpickler(io.BytesIO(self.stream), self._refer)
+        values, contents = {}, []
+        for name in names:
+            values[name] = unpickler.load()
+            while len(contents) < self.met:
+                contents.extend(unpickler.load())
+        self._apply(contents)
+        return values
+
+    def _apply(self, contents: list[Any]) -> None:
+        kinds = [self._kind(number) for number in range(len(contents))]
+        steps = [(kind, self.objects[n], content) for n, (kind, content) in enumerate(zip(kinds, contents, strict=True))]
+        for kind, obj, content in steps:
+            kind.prepare(obj, content, self)
+        for late in (False, True):
+            for kind, obj, content in steps:
+                if kind.late == late:
+                    kind.apply(obj, content, self)
+
+    def _kind(self, number: int) -> Kind:
+        made = self.born.get(number)
+        if made is not None:
+            return REGISTRY.by_name[made[0]]
+        kind = REGISTRY.of(self.objects[number])
+        assert kind is not None
+        return kind
+
+    def _refer(self, number: int) -> Any:
+        self.met = max(self.met, number + 1)
+        return self.resolve(number)
+
+    # What kinds ask for --------------------------------------------------------------------------------------
+
+    def resolve(self, number: int) -> Any:
+        """The live object with that number, or a new empty one."""
+        if number not in self.objects:
+            self.objects[number] = self._find(number)
+        return self.objects[number]
+
+    def _find(self, number: int) -> Any:
+        place = self.numbers[number]
+        if place >= 0:
+            return self.live[place]
+        kind, shell = self.born[number]
+        spec = _Unpickler(io.BytesIO(shell), self.resolve).load() if shell else None
+        return REGISTRY.by_name[kind].create(spec, self)
+
+    def bytes_of(self, content: bytes | int) -> Any:
+        return content if isinstance(content, bytes) else self.leaf(content)
+
+    def copy_to(self, address: int, size: int, content: bytes | int) -> None:
+        data = self.bytes_of(content)
+        if len(data) != size:
+            raise CannotRestoreError(f"memory of {size} bytes was {len(data)} bytes in the record")
+        if isinstance(data, bytes):
+            ctypes.memmove(address, data, size)
+        else:
+            ctypes.memmove(address, bytes(data), size)
+
+    def code(self, key: tuple[Any, ...]) -> types.CodeType:
+        return self.environment.find_code(key)
+
+    def match_cells(
+        self, code: types.CodeType, names: Sequence[str], cells: Sequence[Any]
+    ) -> tuple[Any, ...] | None:
+        """The closure for a code object that an edit may have given other free variables."""
+        known = dict(zip(names, cells, strict=True))
+        missing = [name for name in code.co_freevars if name not in known]
+        if missing:
+            raise CannotRestoreError(f"{code.co_name} now uses {missing[0]} of the function around it")
+        return tuple(known[name] for name in code.co_freevars) or None
+
+    def missing(self, what: str) -> Missing:
+        return Missing(what, self.touched)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, refer: Callable[[int], Any]) -> None:
+        super().__init__(source)
+        self.persistent_load = refer  # type: ignore[method-assign]

@@ -1,0 +1,309 @@
+"""Walks the live object graph from named roots and writes it as one stream, bytes of leaves out of band.
+
+Immutable values are written out wherever they stand (no memo: which equal strings are one object differs between
+processes). Every mutable object gets a number when it is first met. The stream holds, for each root, its value, then wave by
+wave the contents of the objects met so far; inside, a mutable object is a reference to its number. So the stream
+depends on nothing but the values and on how they are shared: two processes in the same state write the same
+stream, which is what verification compares. Which numbers stand for objects that were alive at a loop's entry,
+and how to make the others, is said beside the stream (`Scan.table`).
+
+The C pickler does the walking: `persistent_id` sees every object, containers are replaced by references there.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import importlib
+import io
+import marshal
+import pickle
+import sys
+import types
+import weakref
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .kinds import REGISTRY, Kind, load_imported
+from .kinds.base import live_reference
+
+INLINE = 512  # bytes: shorter leaves stand in the stream itself
+ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
+
+
+class Environment(Protocol):
+    """What the scan must know of the program: which modules are the user's, and names for their code."""
+
+    user_modules: set[str]
+
+    def code_key(self, code: types.CodeType) -> tuple[Any, ...] | None: ...
+
+    def find_code(self, key: tuple[Any, ...]) -> types.CodeType: ...
+
+
+@dataclass(frozen=True)
+class Root:
+    """A named start of the walk, such as ("global", "__main__", "net")."""
+
+    name: tuple[Any, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Bytes that lie outside the stream, read in place: valid until the program runs on."""
+
+    key: Hashable
+    view: memoryview
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The part of the stream that a root added: its end offset, the leaves and the tensors with a graph by then."""
+
+    name: tuple[Any, ...]
+    end: int
+    leaves: int
+    graphs: int
+
+
+class Entry:
+    """The objects that were alive at a loop's entry, by number; held weakly, so that nothing lives longer.
+
+    An address that was freed and used again by an object of the same type is taken for the old object. That is
+    right for whatever is restored completely in place: the restored program cannot tell which empty list was
+    filled. What is not restored in place is confirmed by a weak reference.
+    """
+
+    def __init__(self, scan: Scan) -> None:
+        self.roots = [segment.name for segment in scan.segments]
+        self.shape = scan.shape()
+        self.known: dict[Any, tuple[int, type, weakref.ref[Any] | None]] = {}
+        for number, (key, obj, kind) in enumerate(zip(scan.keys, scan.objects, scan.kinds, strict=True)):
+            reference = None if kind.how == "in place" and kind.name in IDENTITY_BY_PLACE else live_reference(obj)
+            self.known[key] = (number, type(obj), reference)
+        self.suspended = dict(scan.suspended)
+        self.by_value = {number for number, kind in enumerate(scan.kinds) if kind.how == "by value"}
+
+    def number(self, key: Any, obj: Any) -> int:
+        """The object's number at the entry, or -1 for one that was born since."""
+        number, cls, reference = self.known.get(key, (-1, None, None))
+        if number in self.by_value or cls is not type(obj) or (reference is not None and reference() is not obj):
+            return -1
+        return number
+
+
+# Kinds whose content is all of them: any object of the type at the same address will do.
+IDENTITY_BY_PLACE = {"list", "dict", "set", "bytearray", "OrderedDict", "defaultdict", "cell", "storage"}
+
+
+class Scan:
+    """One walk. `stream`, `segments` and `leaves` hold the result."""
+
+    def __init__(self, environment: Environment, roots: Iterable[Root]) -> None:
+        load_imported()
+        self.environment = environment
+        self.keys: list[Any] = []
+        self.objects: list[Any] = []
+        self.kinds: list[Kind] = []
+        self.leaves: list[Leaf] = []
+        self.segments: list[Segment] = []
+        self.suspended: dict[int, tuple[Any, ...]] = {}
+        self.live_graphs: list[int] = []  # numbers of tensors that hang on an autograd graph
+        self._numbers: dict[Any, int] = {}
+        self._classes: dict[type, bool] = {}
+        self._kept: list[Any] = []
+        self._done = 0
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self.stream = self._write(roots)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _write(self, roots: Iterable[Root]) -> bytes:
+        out = io.BytesIO()
+        pickler = _Pickler(out, self)
+        for root in roots:
+            pickler.dump(root.value)
+            while self._done < len(self.objects):
+                first, self._done = self._done, len(self.objects)
+                pickler.dump(tuple(self._content(number) for number in range(first, self._done)))
+            self.segments.append(Segment(root.name, out.tell(), len(self.leaves), len(self.live_graphs)))
+        return out.getvalue()
+
+    def _content(self, number: int) -> Any:
+        return self.kinds[number].content(self.objects[number], self)
+
+    def number(self, obj: Any) -> int | None:
+        """The object's number; None for a value that the stream holds by itself."""
+        if type(obj) in ATOMS:
+            return None
+        kind = _kind_of(obj, self.environment)
+        if kind is None:
+            return None
+        key = kind.key(obj)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.objects)
+            self.keys.append(key)
+            self.objects.append(obj)
+            self.kinds.append(kind)
+        return found
+
+    # What kinds ask for --------------------------------------------------------------------------------------
+
+    def bytes_of(self, key: Hashable, view: memoryview) -> bytes | int:
+        """Content of a leaf: the bytes themselves, or the index of a leaf outside the stream."""
+        if view.nbytes <= INLINE:
+            return view.tobytes()
+        self.leaves.append(Leaf(key, view))
+        return len(self.leaves) - 1
+
+    def memory(self, key: Hashable, address: int, size: int) -> bytes | int:
+        """The same for `size` bytes of memory at an address."""
+        if not size:
+            return b""
+        block = (ctypes.c_char * size).from_address(address)
+        return self.bytes_of(key, memoryview(block).cast("B"))
+
+    def keep(self, obj: Any) -> Any:
+        """Keep something alive that leaves lie in, until the scan is let go."""
+        self._kept.append(obj)
+        return obj
+
+    def keeps_class(self, cls: type) -> bool:
+        """Whether a class is the user's, or one that no import finds."""
+        kept = self._classes.get(cls)
+        if kept is None:
+            kept = cls.__module__ in self.environment.user_modules or not is_importable(cls)
+            self._classes[cls] = kept
+        return kept
+
+    def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
+        return self.environment.code_key(code) or ("marshal", marshal.dumps(code))
+
+    def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
+        if where[0] != "finished":
+            fingerprint = tuple((name, value if type(value) in ATOMS else id(value)) for name, value in where[2])
+            self.suspended[id(obj)] = (where[0], where[1], fingerprint, getattr(obj, "__qualname__", "generator"))
+
+    def note_graph(self, obj: Any) -> None:
+        self.live_graphs.append(self._numbers[id(obj)])
+
+    # What the stream does not say ----------------------------------------------------------------------------
+
+    def shape(self) -> list[str]:
+        """Kinds in order, by which two walks are matched before numbers of one are used in the other."""
+        return [kind.name for kind in self.kinds]
+
+    def table(self, entry: Entry) -> bytes:
+        """How to find or make each object: its number at the entry, or the recipe of an empty one."""
+        numbers = [entry.number(key, obj) for key, obj in zip(self.keys, self.objects, strict=True)]
+        born = [
+            (index, self.kinds[index].name, self._shell(index)) for index, number in enumerate(numbers) if number < 0
+        ]
+        if len(self.objects) != len(numbers):
+            raise ValueError("an empty object needs one that the walk did not meet")
+        return pickle.dumps((array.array("q", numbers), born), 5)
+
+    def _shell(self, number: int) -> bytes:
+        """Pickled by itself, since it may refer to objects that are made from other recipes."""
+        shell = self.kinds[number].shell(self.objects[number], self)
+        if shell is None:
+            return b""
+        out = io.BytesIO()
+        _Pickler(out, self).dump(shell)
+        return out.getvalue()
+
+    def blockers(self, entry: Entry) -> list[str]:
+        """Reasons why this state cannot be restored from the entry's: generators that have moved on."""
+        found = []
+        for key, where in self.suspended.items():
+            if where[0] != "fresh" and entry.suspended.get(key) != where:
+                found.append(f"generator {where[3]} has moved on")
+        return found
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, out: io.BytesIO, scan: Scan) -> None:
+        super().__init__(out, protocol=5)
+        self.fast = True
+        self.persistent_id = scan.number  # type: ignore[method-assign]
+
+    def reducer_override(self, obj: Any) -> Any:
+        special = SPECIAL.get(type(obj))
+        return special(obj) if special else NotImplemented
+
+
+def _reduce_module(obj: types.ModuleType) -> Any:
+    return importlib.import_module, (obj.__name__,)
+
+
+def _reduce_method(obj: types.MethodType) -> Any:
+    return types.MethodType, (obj.__func__, obj.__self__)
+
+
+def _reduce_weak_reference(obj: weakref.ref[Any]) -> Any:
+    target = obj()
+    if target is None:
+        return _dead_reference, ()
+    callback = obj.__callback__
+    return weakref.ref, (target,) if callback is None else (target, callback)
+
+
+def _reduce_code(obj: types.CodeType) -> Any:
+    return marshal.loads, (marshal.dumps(obj),)
+
+
+class _Gone:
+    pass
+
+
+def _dead_reference() -> weakref.ref[Any]:
+    return weakref.ref(_Gone())
+
+
+def _reduce_mapping_proxy(obj: Any) -> Any:
+    return types.MappingProxyType, (dict(obj),)
+
+
+SPECIAL: dict[type, Callable[[Any], Any]] = {
+    types.ModuleType: _reduce_module,
+    types.MethodType: _reduce_method,
+    weakref.ref: _reduce_weak_reference,
+    types.CodeType: _reduce_code,
+    types.MappingProxyType: _reduce_mapping_proxy,
+}
+
+
+def _kind_of(obj: Any, environment: Environment) -> Kind | None:
+    """The kind of an object; functions and classes that an import finds are written by name."""
+    kind = REGISTRY.of(obj)
+    if kind is None:
+        if isinstance(obj, (types.ModuleType, types.BuiltinFunctionType)) and not is_importable(obj):
+            return REGISTRY.opaque
+        return None
+    if kind.name in ("function", "class"):
+        home = getattr(obj, "__module__", None)
+        if home not in environment.user_modules and is_importable(obj):
+            return None
+    return kind
+
+
+def is_importable(obj: Any) -> bool:
+    """Whether the import system finds this very object under its own name."""
+    if isinstance(obj, types.ModuleType):
+        return sys.modules.get(obj.__name__) is obj
+    home = getattr(obj, "__module__", None)
+    owner = getattr(obj, "__self__", None)
+    if owner is not None and not isinstance(owner, types.ModuleType):
+        return True  # a method of an object: pickled by that object and its name
+    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", "")
+    found: Any = sys.modules.get(home or getattr(owner, "__name__", ""))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is obj

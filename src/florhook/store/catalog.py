@@ -1,0 +1,137 @@
+"""The catalog: one SQLite file that says what is in the store. This is the writer's side of it.
+
+The transaction of a checkpoint comes after the fsync of its chunks, so whatever the catalog names can be read. With
+WAL and synchronous=NORMAL a commit survives the death of any process; a power cut may take the last commits, whole.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from florhook.store import schema
+from florhook.store.packs import ChunkRow
+
+_PATIENCE_S = 60.0  # for the transactions of other writers, which are short
+
+
+def _insert(table: str, columns: int) -> str:
+    return f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * columns)})"
+
+
+_INSERTS = {
+    "chunks": _insert("chunks", 6),
+    "sources": _insert("sources", 4),
+    "contexts": _insert("contexts", 14),
+    "iterations": _insert("iterations", 7),
+    "output": _insert("output", 3),
+    "checkpoints": _insert("checkpoints", 11),
+}
+ROWS = frozenset(("sources", "contexts", "iterations", "output"))  # what a recording may add rows to
+
+
+class Catalog:
+    """The connection of one writer, for one run."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = _connect(path)
+        self._run = 0
+
+    def begin_run(self, row: tuple[Any, ...], signed: bool) -> None:
+        """Adds the run: (id, program, argv, cwd, started, meta)."""
+        sql = "INSERT INTO runs (id, program, argv, cwd, started, meta, signed) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._run = int(self._db.execute(sql, (*map(as_stored, row), signed)).lastrowid or 0)
+
+    def end_run(self, ended: float, exit_code: int | None, stats: str) -> None:
+        """The program has said goodbye."""
+        self._db.execute(
+            "UPDATE runs SET ended = ?, exit_code = ?, stats = ? WHERE key = ?",
+            (ended, exit_code, stats, self._run),
+        )
+
+    def lose_run(self, when: float) -> None:
+        """The program has gone without a goodbye."""
+        self._db.execute("UPDATE runs SET lost = ? WHERE key = ?", (when, self._run))
+
+    def add_pack(self, name: str) -> int:
+        """Gives the number of a new pack file."""
+        return int(self._db.execute("INSERT INTO packs (name) VALUES (?)", (name,)).lastrowid or 0)
+
+    def find_chunk(self, digest: bytes) -> tuple[str, ChunkRow] | None:
+        """The chunk with that digest, of whatever run, and the name of its file."""
+        sql = (
+            "SELECT name, digest, length, pack, offset, size, codec FROM chunks JOIN packs ON id = pack"
+            " WHERE digest = ?"
+        )
+        row = self._db.execute(sql, (digest,)).fetchone()
+        return None if row is None else (row[0], ChunkRow(*row[1:]))
+
+    def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> None:
+        """Writes rows of several tables in one transaction; all but chunks get the run in front."""
+        try:
+            self._commit(batch, lambda value: value)
+        except UnicodeEncodeError:
+            self._commit(batch, as_stored)
+
+    def _commit(self, batch: dict[str, list[tuple[Any, ...]]], convert: Callable[[Any], Any]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for table, sql in _INSERTS.items():
+                front = () if table == "chunks" else (self._run,)
+                self._db.executemany(sql, ((*front, *map(convert, row)) for row in batch.get(table, ())))
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        """Moves the log into the catalog, so that a read-only copy of the folder is complete, and closes."""
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError:
+            pass  # a reader is at it; the next writer does it
+        self._db.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    db = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+    schema.check(db, str(path.parent))
+    db.execute(f"PRAGMA synchronous = {'NORMAL' if _use_wal(db) else 'FULL'}")
+    schema.migrate(db, str(path.parent))
+    return db
+
+
+def _use_wal(db: sqlite3.Connection) -> bool:
+    # Two writers that create the store at once: SQLite does not wait here, whatever its timeout.
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            # some network filesystems have none
+            return bool(db.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def as_stored(value: Any) -> Any:
+    """Text that is no Unicode (file names, surrogate escapes in output) is stored as bytes."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def as_read(row: Iterable[Any]) -> tuple[Any, ...]:
+    """The opposite, for the text columns of a row."""
+    return tuple(
+        value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value for value in row
+    )

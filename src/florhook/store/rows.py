@@ -1,0 +1,99 @@
+"""The rows that pass through the store, as plain dataclasses: what the recorder writes and the replayer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One recorded run. Times are seconds since the epoch; `meta` and `stats` are JSON objects."""
+
+    id: str
+    program: str  # what was asked for, made absolute: "/w/train.py", "-m shop.train", "-c"
+    argv: tuple[str, ...]  # the program's own arguments, without its name
+    cwd: str
+    started: float
+    meta: dict[str, Any] = field(default_factory=dict)
+    ended: float | None = None
+    exit_code: int | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+    lost: float | None = None  # when the writer saw that the program had gone without a goodbye
+    signed: bool = False  # its checkpoints carry a MAC of the recording user's key
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """The source of one instrumented module as it was at record, in the order of import."""
+
+    module: str
+    path: str
+    source: bytes
+
+
+@dataclass(frozen=True)
+class ContextRow:
+    """One execution of one loop. Written at its entry and again, complete, when it is left.
+
+    It is found again by (parent, iteration, site, nth): the nth execution of the site within that iteration of
+    the parent context (-1, -1 for none).
+    """
+
+    ctx: int
+    parent: int
+    iteration: int
+    site: str
+    nth: int
+    entered: float  # seconds since the start of the run
+    out: int  # characters of output recorded before the entry
+    left: float | None = None
+    out_left: int | None = None
+    iterations: int | None = None  # how many were begun, once left
+    exit: str = ""  # "" still open, "end", "break" (left normally), "abandoned" (return or exception)
+    marks: str = ""  # hex bitmask: which functions and loops ran inside
+    entry: str = ""  # JSON: names of the roots and digest of the structure at the entry scan
+
+
+@dataclass(frozen=True)
+class IterationRow:
+    """One iteration of a recorded context, written after it has ended."""
+
+    ctx: int
+    iteration: int
+    began: float
+    out: int
+    marks: str
+    labels: str  # JSON object: values of the loop's own variables
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    """State at the boundary before `iteration` of `ctx`; iteration -1 is the exit of the loop."""
+
+    ctx: int
+    iteration: int
+    taken: float
+    out: int
+    meta: str  # JSON: digests by root, what blocks its use
+    digests: tuple[bytes, ...] = ()  # of its pieces, in order; filled in by the writer
+    lengths: tuple[int, ...] = ()
+    streams: tuple[
+        int, ...
+    ] = ()  # which pieces are pickle streams; these three are filled in by the writer too
+    seals: tuple[bytes, ...] = ()  # BLAKE2b-256 of each of them
+    mac: bytes = b""  # over all of the above with the user's key; empty when the run is unsigned
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a checkpoint, valid only during the call that hands them over.
+
+    `key` names the same leaf in successive checkpoints (so that what never changes is hashed first and what
+    always changes is copied first); `compress` is true for the object stream.
+    """
+
+    key: Hashable
+    view: memoryview
+    compress: bool = False

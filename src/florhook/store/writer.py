@@ -1,0 +1,301 @@
+"""The writer process: takes what the training process hands over, and commits it to the store in groups.
+
+It lives until the training process says goodbye or is gone, and then commits all that it was given. It imports
+neither the user's code nor anything large, and its only voice is the socket.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sqlite3
+import time
+import traceback
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from florhook.errors import FlorError
+from florhook.store import home as homes
+from florhook.store import keys
+from florhook.store.catalog import ROWS, Catalog
+from florhook.store.lean import COPIED, KNOWN, SMALL_COPY, STREAM, Generations
+from florhook.store.packs import PackWriter
+from florhook.store.rows import CheckpointRow
+from florhook.store.staging import SlabReader
+from florhook.store.wire import Channel, Message
+
+_LINGER_S = 0.05  # a commit waits so long for company
+_HEAVY = 64 << 20  # bytes in a group that waits no longer
+_GOODBYE_S = 10.0
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGPIPE)
+
+
+class Writer:
+    """Serves one run."""
+
+    def __init__(self, home: Path, channel: Channel) -> None:
+        self._home = home
+        self._channel = channel
+        self._slabs = SlabReader()
+        self._key = keys.load_key(create=True)
+        self._run_id = ""
+        self._batch: dict[str, list[tuple[Any, ...]]] = {}
+        self._weight = 0
+        self._since = 0.0  # when the first message of the group came
+        self._seen = Generations()
+        self._seals: dict[bytes, bytes] = {}  # streams of this run only: another run's may be forged
+        self._sound: dict[str, int] = {}  # sizes of other pack files
+        self.ended = False
+
+    def begin(self, *run: Any) -> None:
+        """Opens the store for a run."""
+        self._catalog = Catalog(homes.catalog_path(self._home))
+        self._packs = PackWriter(homes.packs_path(self._home), run[0], self._catalog.add_pack)
+        self._catalog.begin_run(run, self._key is not None)
+        self._run_id = run[0]
+
+    def handle(self, message: Message) -> None:
+        """Does what one message says, short of committing."""
+        kind, *content = message
+        if not self._since:
+            self._since = time.monotonic()
+        if kind == "rows":
+            self._rows(*content)
+        elif kind == "checkpoint":
+            self._checkpoint(*content)
+        elif kind == "slab":
+            self._slabs.add(content[0], self._channel.fds.popleft(), content[1])
+        elif kind == "drop":
+            self._slabs.drop(content[0])
+        elif kind == "run":
+            self.begin(*content)
+        elif kind == "end":
+            self.commit()
+            self._catalog.end_run(*content)
+            self.ended = True
+
+    def _rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        if table == "sources":
+            rows = [(module, path, self._store(source, True)) for module, path, source in rows]
+        if table not in ROWS:
+            raise ValueError(f"no table {table}")
+        self._batch.setdefault(table, []).extend(rows)
+        self._weight += 100 * len(rows)
+
+    def _store(self, content: bytes | memoryview, compress: bool, digest: bytes = b"") -> bytes:
+        digest = digest or xxh3_128_digest(content)
+        if not self._has(digest, len(content)):
+            chunk = self._packs.add(digest, content, compress)
+            row = (chunk.digest, chunk.length, chunk.pack, chunk.offset, chunk.size, chunk.codec)
+            self._batch.setdefault("chunks", []).append(row)
+            self._weight += chunk.size
+        self._seen.update((digest,))
+        return digest
+
+    def _has(self, digest: bytes, length: int) -> bool:
+        if digest in self._seen:
+            return True
+        found = self._catalog.find_chunk(digest)
+        if found is None:
+            return False
+        name, chunk = found
+        return chunk.length == length and chunk.offset + chunk.size <= self._pack_size(name)
+
+    def _pack_size(self, name: str) -> int:
+        # somebody may have removed or cut a pack file; a chunk in it must be written again
+        if name not in self._sound:
+            try:
+                self._sound[name] = (homes.packs_path(self._home) / name).stat().st_size
+            except OSError:
+                self._sound[name] = -1
+        return self._sound[name]
+
+    def _checkpoint(
+        self,
+        number: int,
+        row: tuple[Any, ...],
+        region: tuple[int, int, int] | bytes,
+        places: bytes,
+        digests: bytes,
+        lengths: bytes,
+    ) -> None:
+        view = memoryview(region) if isinstance(region, bytes) else self._slabs.view(*region)
+        draft = replace(CheckpointRow(*row), lengths=tuple(array("Q", lengths)))
+        taken, learned = self._take(draft, view, places, digests)
+        self._packs.flush()
+        self._channel.post(("free", number, learned, self._packs.written))
+        if self._key is not None:
+            taken = replace(taken, mac=keys.sign(self._key, self._run_id, taken))
+        self._batch.setdefault("checkpoints", []).append(
+            (*row, b"".join(taken.digests), lengths, _packed(taken.streams), b"".join(taken.seals), taken.mac)
+        )
+
+    def _take(
+        self, draft: CheckpointRow, view: memoryview, places: bytes, given: bytes
+    ) -> tuple[CheckpointRow, list[bytes]]:
+        """Stores the pieces: first in the region are the large ones, then the small."""
+        digests: list[bytes] = []
+        learned: list[bytes] = []
+        seals: list[bytes] = []
+        large = 0
+        small = sum(
+            length for length, place in zip(draft.lengths, places, strict=True) if place & 3 == COPIED
+        )
+        for index, (length, flagged) in enumerate(zip(draft.lengths, places, strict=True)):
+            place, stream = flagged & 3, bool(flagged & STREAM)
+            digest = given[16 * index : 16 * index + 16]
+            if place == COPIED:
+                content = view[large : large + length]
+                large += length
+                digest = self._store(content, stream)
+                learned.append(digest)
+            elif place == SMALL_COPY:
+                content = view[small : small + length]
+                small += length
+                self._store(content, stream, digest)
+            if stream:
+                if place != KNOWN:
+                    self._seals[digest] = keys.seal(content)
+                seals.append(self._seals[digest])
+            digests.append(digest)
+        streams = tuple(index for index, flagged in enumerate(places) if flagged & STREAM)
+        return replace(draft, digests=tuple(digests), streams=streams, seals=tuple(seals)), learned
+
+    @property
+    def patience(self) -> float | None:
+        """How long to wait for the next message; None when nothing is waiting for its commit."""
+        return _LINGER_S if self._since else None
+
+    def is_due(self) -> bool:
+        """Whether the group should be committed now."""
+        return bool(self._since) and (self._weight > _HEAVY or time.monotonic() - self._since >= _LINGER_S)
+
+    def commit(self) -> None:
+        """Makes everything handed over so far durable: chunks first, then the catalog."""
+        if not self._run_id:
+            return
+        self._packs.sync()
+        if self._batch:
+            self._catalog.commit(self._batch)
+        self._batch, self._weight, self._since = {}, 0, 0.0
+        self._channel.post(("written", self._packs.written, time.process_time()))
+
+    def lose(self) -> None:
+        """The training process is gone without a goodbye."""
+        if self._run_id:
+            self.commit()
+            self._catalog.lose_run(time.time())
+
+    def close(self) -> None:
+        """Closes the files."""
+        if self._run_id:
+            self._packs.close()
+            self._catalog.close()
+
+    def abandon(self) -> None:
+        """After a failure: leaves the store as it was at the last commit."""
+        if self._run_id:
+            self._packs.abandon()
+            self._catalog.lose_run(time.time())
+
+
+def _packed(numbers: tuple[int, ...]) -> bytes:
+    return array("Q", numbers).tobytes()
+
+
+def serve(writer: Writer, channel: Channel, pidfd: int) -> None:
+    """Takes messages until the end, or until the training process is gone."""
+    alive = True
+    while not writer.ended:
+        alive = alive and not _wait(channel, pidfd, writer.patience)
+        for message in channel.receive():
+            writer.handle(message)
+        if channel.gone or (channel.drained and not alive):
+            writer.lose()
+            return
+        if writer.is_due():
+            writer.commit()
+        _answer(channel)
+
+
+def _wait(channel: Channel, pidfd: int, timeout: float | None) -> bool:
+    """Waits for something to do; whether the training process has died."""
+    poll = select.poll()
+    poll.register(channel.sock, select.POLLIN | (select.POLLOUT if channel.waiting else 0))
+    if pidfd >= 0:
+        poll.register(pidfd, select.POLLIN)
+    events = poll.poll(None if timeout is None else timeout * 1000)
+    return any(fd == pidfd for fd, _ in events)
+
+
+def _answer(channel: Channel) -> None:
+    try:
+        channel.flush()
+    except OSError:
+        channel.waiting = 0  # nobody listens any more; what was handed over is still to be written
+
+
+def _say_goodbye(channel: Channel, message: Message) -> None:
+    channel.post(message)
+    deadline = time.monotonic() + _GOODBYE_S
+    try:
+        while not channel.flush() and time.monotonic() < deadline:
+            poll = select.poll()
+            poll.register(channel.sock, select.POLLOUT)
+            poll.poll(100)
+    except OSError:
+        pass
+
+
+def main(sock: str, lock: str, pidfd: str, home: str) -> None:
+    """The process: `lock` is only held, it goes when the process goes."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    os.umask(0o077)
+    _offer_to_oom_killer()
+    channel = Channel(socket.socket(fileno=int(sock)))
+    channel.post(("hello", os.getpid()))
+    writer = Writer(Path(home), channel)
+    try:
+        _answer(channel)
+        serve(writer, channel, int(pidfd))
+        _say_goodbye(channel, ("bye",))
+        writer.close()
+    except Exception as error:
+        _fail(Path(home), writer, channel, error)
+    _remove_lock(int(lock))
+
+
+def _fail(home: Path, writer: Writer, channel: Channel, error: Exception) -> None:
+    try:
+        writer.abandon()
+        (home / "writer-error.txt").write_text(traceback.format_exc())
+    except Exception:
+        pass  # what is reported is the first failure
+    _say_goodbye(channel, ("failed", f"the store cannot be written: {_reason(error)}"))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) if isinstance(error, (FlorError, sqlite3.Error)) else f"{type(error).__name__}: {error}"
+
+
+def _offer_to_oom_killer() -> None:
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    except OSError:
+        pass
+
+
+def _remove_lock(fd: int) -> None:
+    try:
+        Path(f"/proc/self/fd/{fd}").readlink().unlink()
+    except OSError:
+        pass

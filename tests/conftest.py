@@ -1,0 +1,70 @@
+"""What the tests share: florhook run as a user runs it, and the markers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if importlib.util.find_spec("torch") is None:
+        skip = pytest.mark.skip(reason="torch is not installed")
+        for item in items:
+            if item.get_closest_marker("needs_torch"):
+                item.add_marker(skip)
+
+
+@dataclass(frozen=True)
+class Flor:
+    """Runs `python -m florhook` in a folder of its own: flor("train.py", "--lr=1", FLOR_MODE="replay")."""
+
+    folder: Path
+    home: Path
+
+    def environ(self, **changes: str) -> dict[str, str]:
+        """This process's environment less its FLOR_* variables, with florhook importable."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("FLOR_")}
+        path = os.pathsep.join(filter(None, [str(ROOT / "src"), ours.get("PYTHONPATH")]))
+        return {**ours, "PYTHONPATH": path, "FLOR_HOME": str(self.home), **changes}
+
+    def write(self, name: str, text: str) -> Path:
+        """A file of the program, dedented."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        return path
+
+    def __call__(
+        self, *args: str, stdin: str | None = None, timeout: float = 100, **changes: str
+    ) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "florhook", *args, stdin=stdin, timeout=timeout, **changes)
+
+    def python(
+        self, *args: str, stdin: str | None = None, timeout: float = 100, **changes: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The same without florhook, to compare with."""
+        return run([sys.executable, *args], self.folder, self.environ(**changes), stdin, timeout)
+
+
+def run(
+    command: list[str], cwd: Path, env: Mapping[str, str], stdin: str | None = None, timeout: float = 100
+) -> subprocess.CompletedProcess[str]:
+    given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, **given)
+
+
+@pytest.fixture
+def flor(tmp_path: Path) -> Flor:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    return Flor(folder, tmp_path / "store")

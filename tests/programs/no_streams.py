@@ -1,0 +1,6 @@
+import sys
+
+print("kept")
+sys.stdout = None
+sys.stderr = None
+raise ValueError("unseen")

@@ -1,0 +1,3 @@
+import sys
+
+print("init", sys.argv, __name__, flush=True)

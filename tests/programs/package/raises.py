@@ -1,0 +1,1 @@
+raise ValueError("at import")

@@ -1,0 +1,1 @@
+print("sub", flush=True)

@@ -1,0 +1,3 @@
+import sys
+
+print(input("prompt? "), sys.stdin.read())
