@@ -87,7 +87,11 @@ SCRIPTS = [
     ("-m", "excepthook"),
     ("-m", "this"),
     ("-m", "recursion"),
-    ("-c", "import sys; print(sys.argv, sys.path[0] == '', sorted(globals()), __loader__)", "a"),
+    (
+        "-c",
+        "import sys; print(sys.argv, sys.path[0] == '', sorted(set(globals()) - {'__flor__'}), __loader__)",
+        "a",
+    ),
     ("-c", "print('é')\n1/0"),
     ("-c", "x = = 1"),
     ("-c", "raise SystemExit('bye')"),

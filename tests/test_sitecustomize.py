@@ -150,6 +150,7 @@ def test_a_broken_florhook_lets_the_program_run(tmp_path: Path) -> None:
     copy = tmp_path / "sitecustomize" / "sitecustomize.py"
     copy.write_bytes((SITE / "sitecustomize.py").read_bytes())
     (tmp_path / "src" / "florhook").mkdir(parents=True)
+    (tmp_path / "src" / "florhook" / "__init__.py").touch()
     (tmp_path / "src" / "florhook" / "activate.py").write_text("1/0\n")
     done = python("exit_status.py", "3", PYTHONPATH=str(copy.parent), FLOR_MODE="record")
     assert done.returncode == 3

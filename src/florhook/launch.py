@@ -26,7 +26,7 @@ import sys
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
 
-from florhook.hook.finder import InstrumentingLoader, report
+from florhook.hook.finder import InstrumentingLoader, WarnedBefore, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -331,7 +331,8 @@ class _MainLoader(SourceFileLoader):
         del self._program
         self.__class__ = SourceFileLoader  # type: ignore[assignment]
         try:
-            return program.compile(self.get_data(self.path), self.path, fullname)
+            with WarnedBefore(self.path):
+                return program.compile(self.get_data(self.path), self.path, fullname)
         except SyntaxError:
             pass
         return SourceFileLoader.get_code(self, fullname)  # raises it from the frames that plain python shows

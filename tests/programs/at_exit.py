@@ -8,7 +8,8 @@ class Noisy:
 
 
 def show(text):
-    print(text, sorted(name for name in globals() if name.startswith("__")), sys.modules["__main__"].Noisy is Noisy)
+    names = sorted(name for name in globals() if name.startswith("__") and name != "__flor__")
+    print(text, names, sys.modules["__main__"].Noisy is Noisy)
 
 
 def fail():

@@ -11,11 +11,16 @@ Things that don't work:
   one of ours in between keeps them all. So they carry importlib's file name, see `_disguise`.
 """
 
+# This runs inside imports, where pathlib may not be there yet.
+# ruff: noqa: PTH116, PTH123
+
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, cache_from_source
 
 from florhook.hook.scope import Decision, Scope
 
@@ -122,7 +127,8 @@ class InstrumentingLoader(SourceFileLoader):
         del self._transform, self._strict
         self.__class__ = SourceFileLoader  # type: ignore[assignment]
         try:
-            return transform(self.get_data(self.path), self.path, fullname)
+            with WarnedBefore(self.path):
+                return transform(self.get_data(self.path), self.path, fullname)
         except (SyntaxError, OSError):
             return None  # the ordinary way raises it, from the frames that plain python shows
         except Exception as error:
@@ -130,6 +136,44 @@ class InstrumentingLoader(SourceFileLoader):
                 raise
             report(self.path, error)
         return None
+
+
+class WarnedBefore:
+    """Keeps a file's SyntaxWarnings quiet if plain python would now take its code from a .pyc, and so not warn.
+
+    A filter of `warnings` would do, but changing filters makes Python forget which warnings it has shown.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._active = False
+
+    def __enter__(self) -> None:
+        if has_bytecode(self._path):
+            self._active = True
+            self._show = warnings._showwarnmsg  # type: ignore[attr-defined]
+            warnings._showwarnmsg = self._filter  # type: ignore[attr-defined]
+
+    def __exit__(self, *exception: object) -> None:
+        if self._active:
+            self._active = False
+            warnings._showwarnmsg = self._show  # type: ignore[attr-defined]
+
+    def _filter(self, message: warnings.WarningMessage) -> None:
+        if not (self._active and message.category is SyntaxWarning and message.filename == self._path):
+            self._show(message)
+
+
+def has_bytecode(path: str) -> bool:
+    """Tells if the .pyc of a source file is there and up to date, as far as its header tells."""
+    try:
+        status = os.stat(path)
+        with open(cache_from_source(path), "rb") as file:
+            header = file.read(16)
+    except (OSError, NotImplementedError):
+        return False
+    expected = [number & 0xFFFFFFFF for number in (0, int(status.st_mtime), status.st_size)]
+    return header == MAGIC_NUMBER + b"".join(number.to_bytes(4, "little") for number in expected)
 
 
 def _disguise(function: Any, model: Any) -> None:

@@ -196,9 +196,10 @@ class _Writer:
         kind = "for" if isinstance(node, ast.For) else "while"
         tight = not self._calls(node)
         self.loops[id(node)] = self.first_site + len(self.sites)
-        self.sites.append(
-            Site(key, node.lineno, kind, tuple(sorted(names)), scope.cells, _labels(node), tight)
-        )
+        outer = place if place in self.keys else ""
+        site = Site(key, node.lineno, kind, tuple(sorted(names)), scope.cells, _labels(node), tight, outer)
+        self.sites.append(site)
+        self.keys.add(key)
         self.marks.append(key)
         return key
 

@@ -103,6 +103,12 @@ class Operations:
         ours = path == self._tree.virtual(path) and path.startswith("/") and not self._tree.is_through(path)
         return path if ours and self._tree.lower_shows(path) else descriptor
 
+    def access(self, path: Any, mode: int, **kwargs: Any) -> bool:
+        try:
+            return bool(self.reader(real.access)(path, mode, **kwargs))
+        except OSError:
+            return False
+
     # Opening
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -196,7 +202,7 @@ class Operations:
 
     def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
         place = self.place(dst, dir_fd, follow=False)
-        if place is None or place.layer is Layer.THROUGH:
+        if place is None or place.layer is Layer.THROUGH or not text_of(src):
             return real.symlink(src, dst, target_is_directory, dir_fd=dir_fd)
         with self._tree.lock:
             real.symlink(_text(src), self._new(place))
@@ -227,13 +233,15 @@ class Operations:
             real.link(self._tree.copy_up(source), target, follow_symlinks=False)
 
     def _need(self, place: Place) -> os.stat_result:
-        if place.layer is Layer.ABSENT:
+        info = self._tree.stat(place)
+        if info is None:
+            self._tree.parent(place.path)
             fail(errno.ENOENT, place.path)
-        return real.lstat(place.real)
+        return info
 
     def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         place = self.place(path, dir_fd, follow=False)
-        if place is None or place.layer is Layer.THROUGH or _ends_in_dots(path):
+        if place is None or place.layer is Layer.THROUGH:
             return real.unlink(path, dir_fd=dir_fd)
         with self._tree.lock:
             info = self._need(place)
@@ -248,9 +256,11 @@ class Operations:
 
     def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
         place = self.place(path, dir_fd, follow=False)
-        if place is None or place.layer is Layer.THROUGH or _ends_in_dots(path):
+        if place is None or place.layer is Layer.THROUGH:
             return real.rmdir(path, dir_fd=dir_fd)
         with self._tree.lock:
+            if _dots(path):
+                fail(errno.EINVAL if _dots(path) == "." else errno.ENOTEMPTY, path)
             if not stat.S_ISDIR(self._need(place).st_mode):
                 fail(errno.ENOTDIR, path)
             if self._tree.names(place):
@@ -266,11 +276,16 @@ class Operations:
     ) -> None:
         source = self.place(src, src_dir_fd, follow=False)
         target = self.place(dst, dst_dir_fd, follow=False)
-        known = source is not None and target is not None and not (_ends_in_dots(src) or _ends_in_dots(dst))
-        if source is None or target is None or not known or source.layer is target.layer is Layer.THROUGH:
+        if source is None or target is None or source.layer is target.layer is Layer.THROUGH:
             return real.rename(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         with self._tree.lock:
+            self._tree.parent(source.path)
+            self._tree.parent(target.path)
+            if _dots(src) or _dots(dst):
+                fail(errno.EBUSY, src)
             info = self._need(source)
+            if source.layer is Layer.THROUGH and stat.S_ISREG(info.st_mode):
+                return self._move_in(source, target)
             if Layer.THROUGH in (source.layer, target.layer):
                 fail(errno.EXDEV, src)
             self._tree.need_parent(target.path)
@@ -302,10 +317,19 @@ class Operations:
         moved = self._tree.copy_up_all(source)
         self._tree.make_parents(target.path)
         real.rename(moved, self._tree.upper(target.path))
-        if is_folder:
-            self._tree.hide_all(target.path)
+        self._tree.hide_all(target.path)
         self._tree.hide_all(source.path)
         self._tree.links_changed()
+
+    def _move_in(self, source: Place, target: Place) -> None:
+        """Move a temporary file, which lies outside the overlay, to its final name in it."""
+        self._check_rename(source, target, is_folder=False)
+        self._tree.need_parent(target.path)
+        self._tree.make_parents(target.path)
+        self._tree.copy(source.path, self._tree.upper(target.path))
+        self._tree.hide_all(target.path)
+        self._tree.links_changed()
+        real.unlink(source.path)
 
     # Listing
 
@@ -393,9 +417,10 @@ def text_of(path: Any) -> str | None:
     return None if "\0" in path else path
 
 
-def _ends_in_dots(path: Any) -> bool:
-    """Whether a path names a folder by `.` or `..`, which the kernel refuses to remove or rename."""
-    return (text_of(path) or "").rstrip("/").rpartition("/")[2] in (".", "..")
+def _dots(path: Any) -> str:
+    """The `.` or `..` at the end of a path: the kernel does not remove or rename such a folder."""
+    name = (text_of(path) or "").rstrip("/").rpartition("/")[2]
+    return name if name in (".", "..") else ""
 
 
 def _slash(path: Any) -> str:

@@ -18,8 +18,8 @@ from florhook.replay.overlay_tree import Tree
 OWN_MODULES = "florhook.replay.overlay"
 SUPPORT_SETS = ("supports_dir_fd", "supports_effective_ids", "supports_fd", "supports_follow_symlinks")
 # Their classes and default arguments hold the functions, too.
-DEEP_MODULES = ("pathlib", "tempfile")
-FOUND = ("stat", "access", "statvfs", "pathconf", "getxattr", "listxattr")
+DEEP_MODULES = ("pathlib", "tempfile", "glob")
+FOUND = ("stat", "statvfs", "pathconf", "getxattr", "listxattr")
 FOUND_ITSELF = ("lstat", "readlink")
 CHANGED = ("chmod", "chown", "utime", "setxattr", "removexattr")
 TWO_PATHS = frozenset({"rename", "replace", "link", "symlink"})
@@ -80,6 +80,7 @@ class Patches:
     def _methods(self) -> dict[str, Callable[..., Any]]:
         ops = self._operations
         methods: dict[str, Callable[..., Any]] = {
+            "access": ops.access,
             "open": ops.open,
             "unlink": ops.unlink,
             "remove": ops.unlink,
@@ -108,6 +109,7 @@ class Patches:
         """A function with the original's name that, like a built-in one, does not bind to a class it stands in."""
         pause = self._tree.pause
         two = original.__name__ in TWO_PATHS
+        nameless = original.__name__ == "utime" and sys.version_info < (3, 13)  # its errors name no file
 
         def stand_in(_home: Home, *args: Any, **kwargs: Any) -> Any:
             if not self.active or pause.depth:
@@ -116,6 +118,8 @@ class Patches:
                 return method(*args, **kwargs)
             except OSError as error:
                 respell(error, args, kwargs, two)
+                if nameless:
+                    del error.filename
                 raise error.with_traceback(None) from error.__cause__
 
         stand_in.__name__ = original.__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -56,6 +57,9 @@ class Tree:
         self.pause = _Pause()
         self.lock = threading.RLock()
         self._through = ("/dev/", "/proc/", "/sys/", *(os.path.realpath(each) + "/" for each in (self.root, *through)))
+        temporary = os.path.realpath(tempfile.gettempdir())
+        self._temporary = re.compile(re.escape(temporary) + r"/(tmp[a-z0-9_]{8}[^/]*)")
+        self._old_names = frozenset(real.listdir(temporary))
         self._canonical: dict[str, tuple[str, bool]] = {}
         self._spare = self.root + "/spare"
         for folder in (self.root, self.files, self._spare):
@@ -92,9 +96,13 @@ class Tree:
         """Whether a path is outside the overlay's care.
 
         multiprocessing's folders (`pymp-*`) hold sockets, whose path may not be long, and torch's (`torchinductor_*`)
-        what its compiler's processes read; both look in the real file system.
+        what its compiler's processes read; both look in the real file system. The same holds for many files that
+        `tempfile` names: as long as there was none of the name before, none of the user's is touched.
         """
-        return (path + "/").startswith(self._through) or "/pymp-" in path or "/torchinductor_" in path
+        if (path + "/").startswith(self._through) or "/pymp-" in path or "/torchinductor_" in path:
+            return True
+        found = self._temporary.match(path)
+        return found is not None and found[1] not in self._old_names
 
     def find(self, path: str, folder: str | None, follow: bool) -> Place:
         """Say where a path, as the user spelled it, leads from a folder (the working folder, if None)."""
@@ -202,7 +210,10 @@ class Tree:
         parent = self.locate(os.path.dirname(path))
         if parent.layer is Layer.ABSENT:
             fail(errno.ENOENT, path)
-        info = real.lstat(parent.real)
+        info = self.stat(parent)
+        if info is None:
+            self.parent(parent.path)
+            fail(errno.ENOENT, path)
         if not stat.S_ISDIR(info.st_mode):
             fail(errno.ENOTDIR, path)
         return parent
@@ -257,6 +268,11 @@ class Tree:
                 shutil.copy2(source, spare, follow_symlinks=False)
             with suppress(FileExistsError):
                 real.link(spare, upper, follow_symlinks=False)
+
+    def copy(self, source: str, upper: str) -> None:
+        """Copy a file that lies outside the overlay over one in it."""
+        with self.paused(), tempfile.TemporaryDirectory(dir=self._spare) as folder:
+            real.rename(shutil.copy2(source, folder + "/copy"), upper)
 
     def copy_up_all(self, place: Place) -> str:
         """Copy up a file, or a folder with everything in it."""

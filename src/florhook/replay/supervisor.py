@@ -78,7 +78,7 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
 
 def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
     """Run workers until one gets through; each leaves out the checkpoints that the one before could not use."""
-    avoid: list[int] = []
+    avoid: list[str] = []
     already = 0
     for _ in range(MOST_ATTEMPTS):
         attempt = _run_worker(settings, run, avoid, already)
@@ -86,11 +86,11 @@ def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
             return attempt
         avoid.append(attempt.report["again"])
         already = max(already, attempt.report["printed"])
-        sys.stderr.write(f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running that loop in full\n")
+        sys.stderr.write(f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n")
     raise RefusedError("too many checkpoints of this run cannot be used; replay with --force, or record again")
 
 
-def _run_worker(settings: Settings, run: RunRow, avoid: list[int], already: int) -> Attempt:
+def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int) -> Attempt:
     overlay = settings.home / "replays" / new_id()
     overlay.mkdir(parents=True, mode=0o700)
     read, write = os.pipe()

@@ -24,7 +24,7 @@ from .plan import Question, parse_selection
 from .record import Record
 from .sources import find_edits
 
-AGAIN = 75  # exit status: run again without the checkpoints of the loop in the status
+AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
 
 
 def run_worker(target: Target, settings: Settings) -> None:
@@ -40,9 +40,9 @@ def run_worker(target: Target, settings: Settings) -> None:
     program = Program(replaying=True)
     program.diff = _differ(record)
 
-    def restart(number: int, reason: str) -> NoReturn:
+    def restart(site: str, reason: str) -> NoReturn:
         output.flush()
-        _report(task["status"], {"again": number, "reason": reason, "printed": output.printed})
+        _report(task["status"], {"again": site, "reason": reason, "printed": output.printed})
         os._exit(AGAIN)
 
     question = Question(frozenset(edits.places), marks, selection)

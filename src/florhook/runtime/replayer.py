@@ -51,15 +51,18 @@ class Turn:
 
 
 class Replayer(Tracker):
-    """`restart(number, reason)` ends this process, which is run again without that loop's checkpoints."""
+    """`restart(site, reason)` ends this process, which is run again without that site's checkpoints.
+
+    `avoid` are the sites of which earlier attempts found that.
+    """
 
     def __init__(
         self,
         program: Program,
         record: Record,
         question: Question,
-        avoid: frozenset[int],
-        restart: Callable[[int, str], NoReturn],
+        avoid: frozenset[str],
+        restart: Callable[[str, str], NoReturn],
     ) -> None:
         super().__init__(program)
         self.record, self.question, self.avoid, self.restart = record, question, avoid, restart
@@ -206,7 +209,7 @@ class Replayer(Tracker):
     def _plan(self, context: Context, turn: Turn, frame: FrameType) -> None:
         loop = turn.loop
         assert loop is not None
-        unusable = set(loop.checkpoints) if loop.row.ctx in self.avoid or not loop.row.entry else set()
+        unusable = set(loop.checkpoints) if loop.site.key in self.avoid or not loop.row.entry else set()
         if context.site.tight or not can_position(context.site.kind, context.iterable):
             unusable |= {k for k in loop.checkpoints if k > 0}
         steps = steps_for(loop, self.question, unusable)
@@ -278,18 +281,18 @@ class Replayer(Tracker):
         loop = turn.loop
         assert loop is not None
         began = time.perf_counter()
-        number, checkpoint = loop.row.ctx, loop.checkpoints[iteration]
+        checkpoint = loop.checkpoints[iteration]
         self.close_inner(context)
         before = context.begun
         try:
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
             self._position(context, turn, iteration)
-            values = self._load(checkpoint, turn.live or [], number)
+            values = self._load(checkpoint, turn.live or [], loop.site.key)
             self._set_globals(values, turn.entry_names)
             set_world(values)
         except Exception as error:
-            self.restart(number, f"{type(error).__name__}: {error}")
+            self.restart(loop.site.key, f"{type(error).__name__}: {error}")
         turn.restored = values
         turn.fresh = iteration
         context.counts.clear()
@@ -307,7 +310,7 @@ class Replayer(Tracker):
         elif iteration > context.begun:
             positioned(self._flow(context, turn), iteration - context.begun)
 
-    def _load(self, checkpoint: CheckpointRow, live: list[Any], number: int) -> dict[Name, Any]:
+    def _load(self, checkpoint: CheckpointRow, live: list[Any], site: str) -> dict[Name, Any]:
         read, digests = self.record.store.read, checkpoint.digests
         loader = Loader(
             self.program,
@@ -315,7 +318,7 @@ class Replayer(Tracker):
             bytes(read(digests[1])),
             lambda index: read(digests[2 + index]),
             live,
-            functools.partial(self.restart, number),
+            functools.partial(self.restart, site),
         )
         return loader.load([tuple(name) for name, *_ in json.loads(checkpoint.meta)])
 

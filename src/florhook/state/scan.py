@@ -244,7 +244,11 @@ def _reduce_module(obj: types.ModuleType) -> Any:
 
 
 def _reduce_method(obj: types.MethodType) -> Any:
-    return types.MethodType, (obj.__func__, obj.__self__)
+    return _method, (obj.__func__, obj.__self__)
+
+
+def _method(function: Any, owner: Any) -> types.MethodType:
+    return types.MethodType(function, owner)
 
 
 def _reduce_weak_reference(obj: weakref.ref[Any]) -> Any:
@@ -268,7 +272,11 @@ def _dead_reference() -> weakref.ref[Any]:
 
 
 def _reduce_mapping_proxy(obj: Any) -> Any:
-    return types.MappingProxyType, (dict(obj),)
+    return _mapping_proxy, (dict(obj),)
+
+
+def _mapping_proxy(mapping: dict[Any, Any]) -> types.MappingProxyType[Any, Any]:
+    return types.MappingProxyType(mapping)
 
 
 SPECIAL: dict[type, Callable[[Any], Any]] = {

@@ -57,8 +57,10 @@ class Store:
     def open(cls, home: str | os.PathLike[str]) -> Store:
         """Opens the store in that folder; StoreError when there is none, or none that can be read."""
         path = Path(home).absolute()
-        if not homes.catalog_path(path).exists():
-            raise StoreError(f"there is no store in {path}")
+        try:
+            homes.catalog_path(path).stat()
+        except OSError as error:
+            raise StoreError(f"there is no store in {path}: {error.strerror}") from None
         try:
             store = cls(path, _connect(homes.catalog_path(path)))
         except sqlite3.Error as error:

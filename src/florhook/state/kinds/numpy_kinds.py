@@ -28,13 +28,9 @@ class NdArray(Kind):
         cls, dtype, shape, strides, base, offset = spec
         if base is not None:
             return view_of(loader.resolve(base), dtype, shape, strides, offset).view(cls)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if dtype.hasobject or not size:
-            return np.empty(shape, dtype).view(cls)
-        # The memory in the recorded order (Fortran's, or of permuted axes).
-        order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
-        array = np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
-        return array.view(cls)
+        # Memory of its own, in the recorded order of axes (Fortran's, or permuted).
+        model = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
+        return np.empty_like(model.view(cls), order="K")
 
     def content(self, obj: Any, scan: Scan) -> Any:
         base = owner_of(obj)

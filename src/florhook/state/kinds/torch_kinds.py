@@ -24,13 +24,12 @@ class Tensor(Kind):
     name, how = "torch.Tensor", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> Any:
-        return type(obj), graph_name(obj)
+        graph = graph_name(obj)
+        return type(obj), graph, None if graph is None else (tuple(obj.shape), obj.dtype)
 
     def create(self, spec: Any, loader: Loader) -> Any:
-        cls, graph = spec
-        empty = torch.empty(0)
-        if graph is not None:
-            empty = _stand_in(graph, loader)
+        cls, graph, form = spec
+        empty = torch.empty(0) if graph is None else _stand_in(graph, *form, loader)
         if cls is torch.Tensor:
             return empty
         if issubclass(cls, torch.nn.Parameter):
@@ -87,11 +86,12 @@ class _Graph(torch.autograd.Function):
         ctx.loader.touched("a gradient is asked for through a tensor whose graph was not recorded")
 
 
-def _stand_in(graph: str, loader: Any) -> Any:
+def _stand_in(graph: str, shape: tuple[int, ...], dtype: Any, loader: Any) -> Any:
+    """A tensor of that form with a graph behind it: autograd checks forms before it runs a graph."""
     named = type(graph, (_Graph,), {})
     named._backward_cls.__name__ = graph  # type: ignore[attr-defined]
     with torch.enable_grad():
-        return named.apply(torch.empty(0, requires_grad=True), loader)
+        return named.apply(torch.empty(shape, dtype=dtype, requires_grad=True), loader)
 
 
 def graph_name(obj: Any) -> str | None:
