@@ -1,7 +1,6 @@
 """Takes over a program that was started as plain `python train.py`; called by `sitecustomize/sitecustomize.py`."""
 
 # Paths are asked about as CPython spells them, and pathlib would slow every start.
-# ruff: noqa: PTH109, PTH112, PTH120
 
 from __future__ import annotations
 

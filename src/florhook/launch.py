@@ -14,7 +14,6 @@ Known limit: our frames and runpy's lie below `__main__`'s, so `sys._getframe().
 """
 
 # Paths are joined by text as CPython joins them, and pathlib would slow every start.
-# ruff: noqa: PTH109, PTH115, PTH117, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 

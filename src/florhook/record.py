@@ -36,7 +36,14 @@ def record(target: Target, settings: Settings) -> None:
     """Record one run. Whatever fails here, the program runs."""
     seed = pin_hash_seed()
     program = Program()
-    row = RunRow(new_id(), program_name(target, settings), tuple(target.argv), os.getcwd(), time.time(), meta(seed, settings))
+    row = RunRow(
+        new_id(),
+        program_name(target, settings),
+        tuple(target.argv),
+        os.getcwd(),
+        time.time(),
+        meta(seed, settings),
+    )
     recording = Recording.start(settings.home, row, staging_limit())
     recorder = Recorder(program, recording, settings.epsilon)
     tee = Tee(recorder.wrote)
@@ -59,6 +66,7 @@ def record(target: Target, settings: Settings) -> None:
         recording.after_fork_in_child()
 
     def at_exit(exit_code: int) -> None:
+        tee.uninstall()
         stats = recorder.finish(exit_code, PATIENCE)
         stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}
         write_stats(settings.stats, stats)
@@ -69,7 +77,12 @@ def record(target: Target, settings: Settings) -> None:
 
 def run_plainly(target: Target) -> None:
     """FLOR_MODE=off: as plain python."""
-    run(target, lambda source, path, name: compile(source, path, "exec", dont_inherit=True), lambda _: None, lambda _: None)
+    run(
+        target,
+        lambda source, path, name: compile(source, path, "exec", dont_inherit=True),
+        lambda _: None,
+        lambda _: None,
+    )
 
 
 def watch(target: Target, settings: Settings, program: Program) -> None:

@@ -51,7 +51,9 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
     stats = text("stats", "")
     home = text("home", ".florhook")
     if "://" in home:
-        raise UsageError(f"{source('home')}: remote stores such as {home!r} are not supported yet; name a folder")
+        raise UsageError(
+            f"{source('home')}: remote stores such as {home!r} are not supported yet; name a folder"
+        )
     return Settings(
         mode=one_of("mode", MODES),
         home=cwd / home,

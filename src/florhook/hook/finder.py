@@ -12,7 +12,6 @@ Things that don't work:
 """
 
 # This runs inside imports, where pathlib may not be there yet.
-# ruff: noqa: PTH116, PTH123
 
 from __future__ import annotations
 

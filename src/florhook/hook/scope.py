@@ -5,7 +5,6 @@ installation put there (the standard library, site-packages, virtual environment
 """
 
 # Every import of the program comes through here, and pathlib is many times slower.
-# ruff: noqa: PTH100, PTH110, PTH111, PTH114, PTH118, PTH120, PTH206
 
 from __future__ import annotations
 

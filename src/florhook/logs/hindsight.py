@@ -19,7 +19,9 @@ class Hindsight:
     def __enter__(self) -> None:
         self.depth += 1
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.depth -= 1
 
 
@@ -38,6 +40,7 @@ class ReplayOutput:
         self.already = already
         self.printed = 0
         self.position = 0  # in the recorded output
+        self.ending = False  # nobody flushes any more
         self._out = io.BufferedWriter(io.FileIO(os.dup(1), "w"))
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
@@ -54,10 +57,9 @@ class ReplayOutput:
         os.close(nowhere)
         binary = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
         stream = io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=self._by_line)
-        stream.mode = "w"
         # On the instances, as in output.py: the program sees the types that it expects.
         vars(binary).update(write=self._take_bytes, flush=self.flush)
-        vars(stream).update(write=self._take, flush=self.flush)
+        vars(stream).update(mode="w", write=self._take, flush=self.flush)
         sys.stdout = sys.__stdout__ = stream  # type: ignore[misc]
 
     def _take_bytes(self, data: Any, /) -> int:
@@ -82,7 +84,7 @@ class ReplayOutput:
             text = text[self.already - start :]
         errors = "surrogateescape" if self._errors == "strict" and not text.isascii() else self._errors
         self._out.write(text.encode(self._encoding, errors))
-        if self._by_line and "\n" in text:
+        if self.ending or (self._by_line and "\n" in text):
             self._out.flush()
 
     def restored(self, out: int) -> None:
@@ -92,4 +94,9 @@ class ReplayOutput:
         self.position = out
 
     def flush(self) -> None:
+        self._out.flush()
+
+    def end(self) -> None:
+        """The program has ended; finalizers may still print."""
+        self.ending = True
         self._out.flush()

@@ -1,5 +1,7 @@
 """What os.scandir gives for a folder that lies in both layers: an iterator of entries like os.DirEntry."""
 
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import os
@@ -76,7 +78,9 @@ class Listing:
     def __enter__(self) -> Listing:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
 """Libraries whose C code opens files by path: their functions get the overlay's path instead."""
 
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import importlib.abc
@@ -30,7 +32,7 @@ class Natives(importlib.abc.MetaPathFinder):
         self._operations = operations
         self._is_active = is_active
         self._undo: list[Callable[[], None]] = []
-        self._after: dict[str, Callable[[ModuleType], None]] = {name: self._patch_functions for name in FUNCTIONS}
+        self._after: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(FUNCTIONS, self._patch_functions)
         self._after["torch._C"] = self._patch_torch_files
         self._after["torch.storage"] = self._patch_torch_storage
         self._after["sqlite3"] = self._after["sqlite3.dbapi2"] = self._patch_sqlite
@@ -89,7 +91,9 @@ class Natives(importlib.abc.MetaPathFinder):
             elif function is not None:
                 self._set(module, name, self._wrapped(function, position, keyword, how))
 
-    def _wrapped(self, function: Callable[..., Any], position: int, keyword: str, how: str) -> Callable[..., Any]:
+    def _wrapped(
+        self, function: Callable[..., Any], position: int, keyword: str, how: str
+    ) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if len(args) > position:
                 mode = self._mapped(args[1:], kwargs) if how == "map" else how

@@ -1,5 +1,7 @@
 """Python's file functions with the same parameters, carried out on the two layers of a `Tree`."""
 
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import errno
@@ -50,7 +52,7 @@ class Operations:
 
         def read(path: Any, *args: Any, **kwargs: Any) -> Any:
             slash = _slash(path)
-            follows = slash or follow and kwargs.get("follow_symlinks", True)
+            follows = bool(slash) or (follow and kwargs.get("follow_symlinks", True))
             place = self.place(path, kwargs.get("dir_fd"), follows)
             if place is None or place.as_spelled:
                 return original(path, *args, **kwargs)
@@ -59,18 +61,21 @@ class Operations:
 
         return read
 
-    def changer(self, original: Callable[..., Any], follow: bool = True, owner: bool = True) -> Callable[..., Any]:
+    def changer(
+        self, original: Callable[..., Any], follow: bool = True, owner: bool = True
+    ) -> Callable[..., Any]:
         """A function that changes what a file is or holds; `owner` if only its owner may."""
 
         def change(path: Any, *args: Any, **kwargs: Any) -> Any:
-            follows = follow and kwargs.get("follow_symlinks", True)
+            slash = _slash(path)
+            follows = bool(slash) or (follow and kwargs.get("follow_symlinks", True))
             if isinstance(path, int):
                 path = self._users_file(path)
             place = self.place(path, kwargs.get("dir_fd"), follows)
             if place is None:
                 return original(path, *args, **kwargs)
             kwargs.pop("dir_fd", None)
-            return original(_as_given(path, self._own(place, owner)), *args, **kwargs)
+            return original(_as_given(path, self._own(place, owner) + slash), *args, **kwargs)
 
         return change
 
@@ -85,7 +90,9 @@ class Operations:
         with self._tree.lock:
             return self._tree.copy_up(place)
 
-    def change_descriptor(self, by_path: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def change_descriptor(
+        self, by_path: Callable[..., Any], original: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """fchmod or fchown: a file of the user's that is open for reading must not be changed either."""
 
         def change(fd: int, *args: Any) -> Any:
@@ -115,7 +122,7 @@ class Operations:
         creates = flags & os.O_CREAT
         exclusive = creates and flags & os.O_EXCL
         place = self.place(path, dir_fd, follow=not (flags & os.O_NOFOLLOW or exclusive))
-        if place is None or place.as_spelled and not (flags & WRITES or creates):
+        if place is None or (place.as_spelled and not (flags & WRITES or creates)):
             return real.open(path, flags, mode, dir_fd=dir_fd)
         if creates and _slash(path):
             fail(errno.EISDIR, path)
@@ -193,17 +200,20 @@ class Operations:
         def make(path: Any, *args: Any, **kwargs: Any) -> Any:
             place = self.place(path, kwargs.get("dir_fd"), follow=False)
             if place is None or place.layer is Layer.THROUGH:
-                return original(path, *args, **kwargs)
+                return original(_at(place, path), *args, **kwargs)
             kwargs.pop("dir_fd", None)
             with self._tree.lock:
                 return original(self._new(place), *args, **kwargs)
 
         return make
 
-    def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
+    def symlink(
+        self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None
+    ) -> None:
         place = self.place(dst, dir_fd, follow=False)
         if place is None or place.layer is Layer.THROUGH or not text_of(src):
-            return real.symlink(src, dst, target_is_directory, dir_fd=dir_fd)
+            real.symlink(src, _at(place, dst), target_is_directory, dir_fd=dir_fd)
+            return
         with self._tree.lock:
             real.symlink(_text(src), self._new(place))
             self._tree.links_changed()
@@ -218,11 +228,18 @@ class Operations:
         follow_symlinks: bool = True,
     ) -> None:
         source = self.place(src, src_dir_fd, follow=False)
+        if source is not None and not text_of(dst):
+            self._need(source)
         place = self.place(dst, dst_dir_fd, follow=False)
         if source is None or place is None or source.layer is place.layer is Layer.THROUGH:
-            return real.link(
-                src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks
+            real.link(
+                _at(source, src),
+                _at(place, dst),
+                src_dir_fd=src_dir_fd,
+                dst_dir_fd=dst_dir_fd,
+                follow_symlinks=follow_symlinks,
             )
+            return
         with self._tree.lock:
             info = self._need(source)
             if Layer.THROUGH in (source.layer, place.layer):
@@ -231,6 +248,8 @@ class Operations:
             if stat.S_ISDIR(info.st_mode):
                 fail(errno.EPERM, src)
             real.link(self._tree.copy_up(source), target, follow_symlinks=False)
+            if stat.S_ISLNK(info.st_mode):
+                self._tree.links_changed()
 
     def _need(self, place: Place) -> os.stat_result:
         info = self._tree.stat(place)
@@ -242,7 +261,8 @@ class Operations:
     def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         place = self.place(path, dir_fd, follow=False)
         if place is None or place.layer is Layer.THROUGH:
-            return real.unlink(path, dir_fd=dir_fd)
+            real.unlink(_at(place, path), dir_fd=dir_fd)
+            return
         with self._tree.lock:
             info = self._need(place)
             if stat.S_ISDIR(info.st_mode) or _slash(path):
@@ -257,7 +277,8 @@ class Operations:
     def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
         place = self.place(path, dir_fd, follow=False)
         if place is None or place.layer is Layer.THROUGH:
-            return real.rmdir(path, dir_fd=dir_fd)
+            real.rmdir(_at(place, path), dir_fd=dir_fd)
+            return
         with self._tree.lock:
             if _dots(path):
                 fail(errno.EINVAL if _dots(path) == "." else errno.ENOTEMPTY, path)
@@ -274,10 +295,12 @@ class Operations:
     def rename(
         self, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
+        _need_names(src, dst)
         source = self.place(src, src_dir_fd, follow=False)
         target = self.place(dst, dst_dir_fd, follow=False)
         if source is None or target is None or source.layer is target.layer is Layer.THROUGH:
-            return real.rename(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            real.rename(_at(source, src), _at(target, dst), src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            return
         with self._tree.lock:
             self._tree.parent(source.path)
             self._tree.parent(target.path)
@@ -285,7 +308,8 @@ class Operations:
                 fail(errno.EBUSY, src)
             info = self._need(source)
             if source.layer is Layer.THROUGH and stat.S_ISREG(info.st_mode):
-                return self._move_in(source, target)
+                self._move_in(source, target)
+                return
             if Layer.THROUGH in (source.layer, target.layer):
                 fail(errno.EXDEV, src)
             self._tree.need_parent(target.path)
@@ -350,7 +374,12 @@ class Operations:
             names = [os.fsencode(name) for name in names]
         return Listing(
             [
-                Entry(name, os.path.join(text, name) if text else name, join(place.path, os.fsdecode(name)), self._info)
+                Entry(
+                    name,
+                    os.path.join(text, name) if text else name,
+                    join(place.path, os.fsdecode(name)),
+                    self._info,
+                )
                 for name in names
             ]
         )
@@ -366,7 +395,7 @@ class Operations:
             place = self.place_of_descriptor(path)
             return place if place is not None and self._tree.is_merged(place) else None
         place = self.place("." if path is None else path)
-        if place is None or place.as_spelled and not self._tree.is_merged(place):
+        if place is None or (place.as_spelled and not self._tree.is_merged(place)):
             return None
         return place
 
@@ -375,7 +404,8 @@ class Operations:
     def chdir(self, path: Any) -> None:
         place = self.place(path) if not isinstance(path, int) else None
         if place is None or place.as_spelled:
-            return real.chdir(path)
+            real.chdir(path)
+            return
         # The user's folder wherever there is one, so that child processes start there.
         real.chdir(place.path if self._tree.lower_shows(place.path) else place.real)
 
@@ -390,13 +420,13 @@ class Operations:
     def readable(self, path: Any) -> Any:
         """The path at which C code finds what the program would read."""
         place = self.place(path)
-        return path if place is None or place.as_spelled else place.real
+        return _at(place, path)
 
     def writable(self, path: Any, keep: bool) -> Any:
         """The path at which C code may write; the present contents are there if `keep`."""
         place = self.place(path)
         if place is None or place.layer is Layer.THROUGH:
-            return path
+            return _at(place, path)
         flags = os.O_RDWR | os.O_CREAT | (0 if keep else os.O_TRUNC)
         with self._tree.lock:
             return self._prepare(place, flags)[0]
@@ -415,6 +445,17 @@ def text_of(path: Any) -> str | None:
         except (TypeError, AttributeError):
             return None
     return None if "\0" in path else path
+
+
+def _at(place: Place | None, path: Any) -> Any:
+    """The path as given, if it leads to the place."""
+    return path if place is None or place.as_spelled else place.real
+
+
+def _need_names(*paths: Any) -> None:
+    """Raise what the kernel does before it looks at any of several paths."""
+    if any(text_of(path) == "" for path in paths):
+        fail(errno.ENOENT, paths[0])
 
 
 def _dots(path: Any) -> str:

@@ -1,5 +1,7 @@
 """Two layers of files seen as one: where a path lies, copy-up before a write, deletions, merged listings."""
 
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import errno
@@ -56,7 +58,12 @@ class Tree:
         self.files = self.root + "/files"
         self.pause = _Pause()
         self.lock = threading.RLock()
-        self._through = ("/dev/", "/proc/", "/sys/", *(os.path.realpath(each) + "/" for each in (self.root, *through)))
+        self._through = (
+            "/dev/",
+            "/proc/",
+            "/sys/",
+            *(os.path.realpath(each) + "/" for each in (self.root, *through)),
+        )
         temporary = os.path.realpath(tempfile.gettempdir())
         self._temporary = re.compile(re.escape(temporary) + r"/(tmp[a-z0-9_]{8}[^/]*)")
         self._old_names = frozenset(real.listdir(temporary))
@@ -193,7 +200,9 @@ class Tree:
     def names(self, place: Place) -> list[str]:
         """The names in a folder as the replayed program sees it; OSError if it is none."""
         if place.layer is not Layer.UPPER:
-            return [name for name in real.listdir(place.real) if not self._journal.hidden(join(place.path, name))]
+            return [
+                name for name in real.listdir(place.real) if not self._journal.hidden(join(place.path, name))
+            ]
         names = dict.fromkeys(self._lower_names(place.path))
         names.update(dict.fromkeys(real.listdir(place.real)))
         return list(names)

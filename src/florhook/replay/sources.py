@@ -54,4 +54,6 @@ def _read(path: str, module: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise RefusedError(f"module {module} was recorded from {path}, which cannot be read: {error.strerror}") from None
+        raise RefusedError(
+            f"module {module} was recorded from {path}, which cannot be read: {error.strerror}"
+        ) from None

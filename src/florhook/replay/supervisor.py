@@ -51,7 +51,14 @@ def replay(target: Target, settings: Settings) -> int:
     exit_code = _exit_code(attempt)
     write_stats(
         settings.stats,
-        {"mode": "replay", "run_id": run.id, "workers": 1, **stats, "exit_code": exit_code, "wall_s": time.perf_counter() - started},
+        {
+            "mode": "replay",
+            "run_id": run.id,
+            "workers": 1,
+            **stats,
+            "exit_code": exit_code,
+            "wall_s": time.perf_counter() - started,
+        },
     )
     return exit_code
 
@@ -62,7 +69,9 @@ def _check_same_program(target: Target, settings: Settings, run: RunRow) -> None
         raise RefusedError(f"run {run.id} is one of {run.program}, not of {name}")
     if tuple(target.argv) != run.argv and not settings.force:
         was, now = " ".join(run.argv) or "(none)", " ".join(target.argv) or "(none)"
-        raise RefusedError(f"run {run.id} had other arguments: {was}; now: {now} (--force replays all the same)")
+        raise RefusedError(
+            f"run {run.id} had other arguments: {was}; now: {now} (--force replays all the same)"
+        )
 
 
 def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
@@ -86,8 +95,12 @@ def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
             return attempt
         avoid.append(attempt.report["again"])
         already = max(already, attempt.report["printed"])
-        sys.stderr.write(f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n")
-    raise RefusedError("too many checkpoints of this run cannot be used; replay with --force, or record again")
+        sys.stderr.write(
+            f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n"
+        )
+    raise RefusedError(
+        "too many checkpoints of this run cannot be used; replay with --force, or record again"
+    )
 
 
 def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int) -> Attempt:
@@ -113,7 +126,9 @@ def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int)
 
 
 def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
-    stats = {key: value for key, value in attempt.report.items() if key not in ("differences", "notes", "printed")}
+    stats = {
+        key: value for key, value in attempt.report.items() if key not in ("differences", "notes", "printed")
+    }
     for note in attempt.report.get("notes", []):
         sys.stderr.write(f"florhook: {note}\n")
     for difference in attempt.report.get("differences", []):

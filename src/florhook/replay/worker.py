@@ -5,9 +5,8 @@ from __future__ import annotations
 import builtins
 import json
 import os
-import sys
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from ..hook.diff import SourceDiff, compare
@@ -28,7 +27,7 @@ AGAIN = 75  # exit status: run again without the checkpoints of the site in the 
 
 
 def run_worker(target: Target, settings: Settings) -> None:
-    """Run the program as the supervisor says in FLOR_WORKER (JSON): run, avoid, already, status (a descriptor), overlay."""
+    """Run the program as FLOR_WORKER says, a JSON object: run, avoid, already, status (a descriptor), overlay."""
     pin_hash_seed()
     task = json.loads(os.environ.pop("FLOR_WORKER"))
     os.set_inheritable(task["status"], False)
@@ -67,7 +66,7 @@ def run_worker(target: Target, settings: Settings) -> None:
         overlay.install()
 
     def at_exit(exit_code: int) -> None:
-        output.flush()
+        output.end()
         _report(task["status"], {"exit_code": exit_code, "printed": output.printed, **_figures(replayer)})
 
     watch(target, settings, program)
@@ -101,6 +100,3 @@ def _figures(replayer: Replayer) -> dict[str, Any]:
 
 def _report(descriptor: int, message: dict[str, Any]) -> None:
     os.write(descriptor, json.dumps(message).encode())
-
-
-

@@ -24,8 +24,23 @@ class Context:
     """One execution of one loop, while it is open."""
 
     __slots__ = (
-        "broken", "counts", "entry", "exhausted", "frame_id", "iterable", "marks", "number", "nth", "parent",
-        "parent_iteration", "position", "selectors", "site", "site_id", "total", "extra",
+        "broken",
+        "counts",
+        "entry",
+        "exhausted",
+        "extra",
+        "frame_id",
+        "iterable",
+        "marks",
+        "nth",
+        "number",
+        "parent",
+        "parent_iteration",
+        "position",
+        "selectors",
+        "site",
+        "site_id",
+        "total",
     )  # fmt: skip
 
     def __init__(self, site_id: int, site: Site, frame: FrameType, parent: Context | None) -> None:
@@ -155,7 +170,9 @@ def harvest() -> int:
     return found
 
 
-def counted(context: Context, blocks: Callable[[Context, Iterator[Any]], Iterator[Iterator[Any]]], items: Any) -> Any:
+def counted(
+    context: Context, blocks: Callable[[Context, Iterator[Any]], Iterator[Iterator[Any]]], items: Any
+) -> Any:
     """An iterator over `items` that lets `blocks` run between blocks of them and counts what was taken.
 
     All of it is C but `blocks`, which is not running while the user's own iterator is: no frame of ours shows in a
@@ -178,7 +195,7 @@ def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dic
     found = {}
     values = frame.f_locals
     for name, _ in site.labels:
-        value = values.get(name)
+        value: Any = values.get(name)
         if type(value) in SCALARS:
             found[name] = value
         elif hasattr(value, "item") and getattr(value, "ndim", 1) == 0 and type(value).__module__ == "numpy":

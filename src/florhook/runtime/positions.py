@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 SEQUENCES = (range, list, tuple, str, bytes)
-ITERATORS = tuple(type(iter(each)) for each in (range(0), [], (), "", b"", range(2**70)))
+SAMPLES: tuple[Any, ...] = (range(0), [], (), "", b"", range(2**70))
+ITERATORS = tuple(type(iter(each)) for each in SAMPLES)
 WRAPPERS = (enumerate, zip, reversed)
 
 
@@ -29,7 +30,7 @@ def positioned(iterator: Iterator[Any], count: int) -> None:
 
 def _parts(wrapper: Any) -> tuple[Any, ...]:
     """The iterators that an enumerate, zip or reversed draws from."""
-    arguments = wrapper.__reduce__()[1]
+    arguments: tuple[Any, ...] = wrapper.__reduce__()[1]
     return arguments[:1] if isinstance(wrapper, (enumerate, reversed)) else arguments
 
 

@@ -39,7 +39,7 @@ def leave(site: int) -> None:
 hindsight: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 # The calls below stand in code that was rewritten for a replay only; a replayer is always there to take them.
-open: Callable[..., None]
+open: Callable[..., None]  # noqa: A001
 segment: Callable[[int], bool]
 restoring: Callable[[int], bool]
 has: Callable[[int, int], bool]

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-
 from ..hook.rewrite import rewrite
 from ..hook.sites import Instrumented, Site
 from . import probes
@@ -51,7 +50,9 @@ class Program:
         )
         code = compile(tree, path, "exec", dont_inherit=True)
         self._register(name, path, source, info, code)
-        self._added_lines[name] = {line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+        self._added_lines[name] = {
+            line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)
+        }
         module = sys.modules.get(name)
         if module is not None:
             vars(module)["__flor__"] = probes
@@ -95,7 +96,11 @@ class Program:
                 self._by_key[place] = outer
                 seen: dict[str, int] = {}
                 for inner in outer.co_consts:
-                    if not isinstance(inner, CodeType) or inner.co_firstlineno in added or _is_cells_lambda(inner):
+                    if (
+                        not isinstance(inner, CodeType)
+                        or inner.co_firstlineno in added
+                        or _is_cells_lambda(inner)
+                    ):
                         continue
                     count = seen.get(inner.co_name, 0)
                     seen[inner.co_name] = count + 1
@@ -104,7 +109,9 @@ class Program:
 
 def _is_cells_lambda(code: CodeType) -> bool:
     """Our own `lambda: (a, b)` beside a loop: nothing but loads of its closure."""
-    return code.co_name == "<lambda>" and not code.co_argcount and code.co_code[-2:] != b"" and _only_loads(code)
+    return (
+        code.co_name == "<lambda>" and not code.co_argcount and code.co_code[-2:] != b"" and _only_loads(code)
+    )
 
 
 def _only_loads(code: CodeType) -> bool:

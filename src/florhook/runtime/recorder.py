@@ -196,7 +196,9 @@ class Recorder(Tracker):
         marks = marks_text(self.end_marks(context))
         watch.iterations.append(IterationRow(-1, index, watch.began, watch.began_out, marks, labels))
 
-    def _consider_boundary(self, context: Context, watch: Watch, frame: FrameType, begun: int, now: float) -> None:
+    def _consider_boundary(
+        self, context: Context, watch: Watch, frame: FrameType, begun: int, now: float
+    ) -> None:
         if not watch.boundaries or context.entry is None:
             return
         block = self.budget.block(context.site_id, "boundary")
@@ -284,7 +286,9 @@ class Recorder(Tracker):
             self._refuse(f"{type(error).__name__}: {error}")
             return None
 
-    def _checkpoint(self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block) -> None:
+    def _checkpoint(
+        self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block
+    ) -> None:
         began = time.perf_counter()
         scan = self._scan(context, watch, frame)
         if scan is not None:

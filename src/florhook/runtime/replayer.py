@@ -355,15 +355,22 @@ class Replayer(Tracker):
         if len(self.differences) < MOST_DIFFERENCES:
             where = "at the end of" if iteration == EXIT else f"before iteration {iteration} of"
             what = " ".join(str(part) for part in different[0][1:] or different[0])
-            self.differences.append(f"{where} the loop at line {context.site.line}: {what} is not as recorded")
+            self.differences.append(
+                f"{where} the loop at line {context.site.line}: {what} is not as recorded"
+            )
 
     @staticmethod
     def _first_difference(scan: Scan, rows: list[Any], checkpoint: CheckpointRow) -> list[Name]:
         start = leaf = 0
         for segment, (_, digest, leaves, _) in zip(scan.segments, rows, strict=True):
-            same = xxhash.xxh3_64_hexdigest(scan.stream[start : segment.end]) == digest and segment.leaves == leaves
+            same = (
+                xxhash.xxh3_64_hexdigest(scan.stream[start : segment.end]) == digest
+                and segment.leaves == leaves
+            )
             for index in range(leaf, leaves if same else leaf):
-                same = same and xxhash.xxh3_128_digest(scan.leaves[index].view) == checkpoint.digests[2 + index]
+                same = (
+                    same and xxhash.xxh3_128_digest(scan.leaves[index].view) == checkpoint.digests[2 + index]
+                )
             if not same:
                 return [segment.name]
             start, leaf = segment.end, leaves

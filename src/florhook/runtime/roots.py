@@ -20,9 +20,7 @@ NOT_STATE = {"__flor__", "__builtins__"}
 CONTAINERS = (list, tuple, dict, set)
 
 
-def roots(
-    program: Program, frame: FrameType, cells: Callable[[], Any] | None, iterable: Any
-) -> list[Root]:
+def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, iterable: Any) -> list[Root]:
     """All roots of a loop in `frame`, in their order."""
     found = [*_world(), *_globals(program), *_locals(frame)]
     for cell, name in zip(getattr(cells, "__closure__", None) or (), _free_names(cells), strict=True):
@@ -42,7 +40,7 @@ def set_world(values: dict[Name, Any]) -> None:
 
 
 def _world() -> Iterator[Root]:
-    yield Root(("world", "random"), random._inst)  # type: ignore[attr-defined]
+    yield Root(("world", "random"), random._inst)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         yield Root(("world", "numpy"), numpy_random.mtrand._rand)

@@ -50,7 +50,8 @@ class Loader:
     def load(self, names: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Any]:
         """Restore everything and give the values of the roots, which were written in the order of `names`."""
         unpickler = _Unpickler(io.BytesIO(self.stream), self._refer)
-        values, contents = {}, []
+        values: dict[tuple[Any, ...], Any] = {}
+        contents: list[Any] = []
         for name in names:
             values[name] = unpickler.load()
             while len(contents) < self.met:
@@ -60,7 +61,7 @@ class Loader:
 
     def _apply(self, contents: list[Any]) -> None:
         kinds = [self._kind(number) for number in range(len(contents))]
-        steps = [(kind, self.objects[n], content) for n, (kind, content) in enumerate(zip(kinds, contents, strict=True))]
+        steps = [(kinds[n], self.objects[n], content) for n, content in enumerate(contents)]
         for kind, obj, content in steps:
             kind.prepare(obj, content, self)
         for late in (False, True):

@@ -1,9 +1,9 @@
 """Walks the live object graph from named roots and writes it as one stream, bytes of leaves out of band.
 
 Immutable values are written out wherever they stand (no memo: which equal strings are one object differs between
-processes). Every mutable object gets a number when it is first met. The stream holds, for each root, its value, then wave by
-wave the contents of the objects met so far; inside, a mutable object is a reference to its number. So the stream
-depends on nothing but the values and on how they are shared: two processes in the same state write the same
+processes). Every mutable object gets a number when it is first met. The stream holds, for each root, its value,
+then wave by wave the contents of the objects met so far; inside, a mutable object is a reference to its number. So
+the stream depends on nothing but the values and on how they are shared: two processes in the same state write the same
 stream, which is what verification compares. Which numbers stand for objects that were alive at a loop's entry,
 and how to make the others, is said beside the stream (`Scan.table`).
 
@@ -82,7 +82,9 @@ class Entry:
         self.shape = scan.shape()
         self.known: dict[Any, tuple[int, type, weakref.ref[Any] | None]] = {}
         for number, (key, obj, kind) in enumerate(zip(scan.keys, scan.objects, scan.kinds, strict=True)):
-            reference = None if kind.how == "in place" and kind.name in IDENTITY_BY_PLACE else live_reference(obj)
+            reference = (
+                None if kind.how == "in place" and kind.name in IDENTITY_BY_PLACE else live_reference(obj)
+            )
             self.known[key] = (number, type(obj), reference)
         self.suspended = dict(scan.suspended)
         self.by_value = {number for number, kind in enumerate(scan.kinds) if kind.how == "by value"}
@@ -90,7 +92,11 @@ class Entry:
     def number(self, key: Any, obj: Any) -> int:
         """The object's number at the entry, or -1 for one that was born since."""
         number, cls, reference = self.known.get(key, (-1, None, None))
-        if number in self.by_value or cls is not type(obj) or (reference is not None and reference() is not obj):
+        if (
+            number in self.by_value
+            or cls is not type(obj)
+            or (reference is not None and reference() is not obj)
+        ):
             return -1
         return number
 
@@ -188,8 +194,15 @@ class Scan:
 
     def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
         if where[0] != "finished":
-            fingerprint = tuple((name, value if type(value) in ATOMS else id(value)) for name, value in where[2])
-            self.suspended[id(obj)] = (where[0], where[1], fingerprint, getattr(obj, "__qualname__", "generator"))
+            fingerprint = tuple(
+                (name, value if type(value) in ATOMS else id(value)) for name, value in where[2]
+            )
+            self.suspended[id(obj)] = (
+                where[0],
+                where[1],
+                fingerprint,
+                getattr(obj, "__qualname__", "generator"),
+            )
 
     def note_graph(self, obj: Any) -> None:
         self.live_graphs.append(self._numbers[id(obj)])
@@ -204,7 +217,9 @@ class Scan:
         """How to find or make each object: its number at the entry, or the recipe of an empty one."""
         numbers = [entry.number(key, obj) for key, obj in zip(self.keys, self.objects, strict=True)]
         born = [
-            (index, self.kinds[index].name, self._shell(index)) for index, number in enumerate(numbers) if number < 0
+            (index, self.kinds[index].name, self._shell(index))
+            for index, number in enumerate(numbers)
+            if number < 0
         ]
         if len(self.objects) != len(numbers):
             raise ValueError("an empty object needs one that the walk did not meet")
@@ -311,7 +326,7 @@ def is_importable(obj: Any) -> bool:
     if owner is not None and not isinstance(owner, types.ModuleType):
         return True  # a method of an object: pickled by that object and its name
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", "")
-    found: Any = sys.modules.get(home or getattr(owner, "__name__", ""))
-    for part in name.split("."):
+    found: Any = sys.modules.get(str(home or getattr(owner, "__name__", "")))
+    for part in str(name).split("."):
         found = getattr(found, part, None)
     return found is obj

@@ -161,7 +161,7 @@ class Registry:
         return None if isinstance(reduced, str) else self.reduced
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def is_python_class(cls: type) -> bool:
     """Whether all of an instance's state lies in its `__dict__` and slots (and `object`'s header)."""
     while cls is not object:
@@ -181,7 +181,15 @@ def is_value_class(cls: type) -> bool:
     """Classes whose instances are values, pickled as such: enum members, paths, numbers, named tuples."""
     if hasattr(cls, "__members__") or issubclass(cls, (tuple, frozenset, str, int, float, bytes)):
         return True
-    return cls.__module__.partition(".")[0] in {"pathlib", "datetime", "decimal", "fractions", "uuid", "typing", "re"}
+    return cls.__module__.partition(".")[0] in {
+        "pathlib",
+        "datetime",
+        "decimal",
+        "fractions",
+        "uuid",
+        "typing",
+        "re",
+    }
 
 
 def reduce(obj: Any) -> Any:

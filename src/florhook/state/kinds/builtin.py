@@ -60,9 +60,9 @@ class OrderedDict(Dict):
         return keys, tuple(dict.__getitem__(obj, key) for key in keys)
 
     def apply(self, obj: dict[Any, Any], content: tuple[Any, Any], loader: Loader) -> None:
-        collections.OrderedDict.clear(obj)  # type: ignore[arg-type]
+        collections.OrderedDict.clear(obj)
         for key, value in zip(*content, strict=True):
-            collections.OrderedDict.__setitem__(obj, key, value)  # type: ignore[arg-type]
+            collections.OrderedDict.__setitem__(obj, key, value)
 
 
 class DefaultDict(Dict):
@@ -191,7 +191,8 @@ class DerivedContainer(Instance):
 
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, inner = spec
-        obj = self.base.__new__(cls)
+        new: Any = self.base.__new__
+        obj = new(cls)
         if self.base is collections.deque and inner is not None:
             collections.deque.__init__(obj, (), inner)
         return obj
@@ -235,7 +236,15 @@ class Function(Kind):
         module = obj.__globals__.get("__name__", obj.__module__)
         closure = tuple(scan.number(cell) for cell in obj.__closure__ or ())
         code = obj.__code__
-        return scan.code_key(code), code.co_freevars, closure, module, obj.__name__, obj.__qualname__, obj.__module__
+        return (
+            scan.code_key(code),
+            code.co_freevars,
+            closure,
+            module,
+            obj.__name__,
+            obj.__qualname__,
+            obj.__module__,
+        )
 
     def create(self, spec: Any, loader: Loader) -> types.FunctionType:
         code_key, names, closure, module, name, qualname, home = spec
@@ -377,7 +386,8 @@ class PythonRandom(Kind):
         return type(obj)
 
     def create(self, spec: type, loader: Loader) -> Any:
-        return spec.__new__(spec)
+        new: Any = spec.__new__
+        return new(spec)
 
     def content(self, obj: random.Random, scan: Scan) -> Any:
         version, numbers, gauss = random.Random.getstate(obj)
@@ -455,9 +465,20 @@ def has_slot(slot: Any, obj: Any) -> bool:
 
 def is_class_data(name: str, value: Any) -> bool:
     """Whether a class attribute is state rather than part of the class's definition."""
-    if name in DATA_CLASS_ATTRIBUTES or (name.startswith("__") and name.endswith("__")) or name.startswith("_abc_"):
+    if (
+        name in DATA_CLASS_ATTRIBUTES
+        or (name.startswith("__") and name.endswith("__"))
+        or name.startswith("_abc_")
+    ):
         return False
-    if name in {"_member_map_", "_member_names_", "_value2member_map_", "_cache", "_fields", "_field_defaults"}:
+    if name in {
+        "_member_map_",
+        "_member_names_",
+        "_value2member_map_",
+        "_cache",
+        "_fields",
+        "_field_defaults",
+    }:
         return False
     definitions = (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType)
     descriptors = (property, staticmethod, classmethod, types.WrapperDescriptorType)

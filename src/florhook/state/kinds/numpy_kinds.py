@@ -60,7 +60,7 @@ class NdArray(Kind):
         if not was_writeable:
             obj.flags.writeable = True
         if obj.dtype.hasobject:
-            flat = np.empty(len(data), dtype=object)
+            flat: Any = np.empty(len(data), dtype=object)
             flat[:] = data
             obj[...] = flat.reshape(obj.shape)
         elif obj.nbytes:

@@ -29,7 +29,7 @@ class Tensor(Kind):
 
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, graph, form = spec
-        empty = torch.empty(0) if graph is None else _stand_in(graph, *form, loader)
+        empty = torch.empty(0) if graph is None else _stand_in(graph, form, loader)
         if cls is torch.Tensor:
             return empty
         if issubclass(cls, torch.nn.Parameter):
@@ -73,7 +73,7 @@ class Tensor(Kind):
             obj.data = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
 
 
-class _Graph(torch.autograd.Function):
+class _Graph(torch.autograd.Function):  # type: ignore[misc]
     """Stands for the autograd graph that a restored tensor hung on."""
 
     @staticmethod
@@ -86,12 +86,12 @@ class _Graph(torch.autograd.Function):
         ctx.loader.touched("a gradient is asked for through a tensor whose graph was not recorded")
 
 
-def _stand_in(graph: str, shape: tuple[int, ...], dtype: Any, loader: Any) -> Any:
-    """A tensor of that form with a graph behind it: autograd checks forms before it runs a graph."""
-    named = type(graph, (_Graph,), {})
-    named._backward_cls.__name__ = graph  # type: ignore[attr-defined]
+def _stand_in(graph: str, form: tuple[Any, Any], loader: Loader) -> Any:
+    """A tensor of that shape and dtype with a graph behind it: autograd checks forms before it runs a graph."""
+    named: Any = type(graph, (_Graph,), {})
+    named._backward_cls.__name__ = graph
     with torch.enable_grad():
-        return named.apply(torch.empty(shape, dtype=dtype, requires_grad=True), loader)
+        return named.apply(torch.empty(form[0], dtype=form[1], requires_grad=True), loader)
 
 
 def graph_name(obj: Any) -> str | None:
@@ -158,7 +158,7 @@ def hooks_of(obj: Any) -> Any:
 
 def world() -> tuple[Any, ...]:
     """torch's state outside the graph: random states of each device, modes, defaults."""
-    devices = ()
+    devices: tuple[bytes, ...] = ()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         devices = tuple(bytes(state.numpy()) for state in torch.cuda.get_rng_state_all())
     return (

@@ -1,0 +1,115 @@
+"""What the terminal shows of the store: the runs, and one run in detail."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ..store.rows import RunRow
+from ..store.store import Store
+
+COLUMNS = (
+    "run",
+    "program",
+    "arguments",
+    "started",
+    "took",
+    "exit",
+    "iterations",
+    "checkpoints",
+    "stored",
+    "overhead",
+)
+
+
+def runs_table(home: Path) -> None:
+    """One line for each run, oldest first."""
+    with Store.open(home) as store:
+        rows = [COLUMNS, *(_line(store, run) for run in store.runs())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def show_run(home: Path, which: str) -> None:
+    """One run: what it was, how it ended, its loops and what recording cost."""
+    with Store.open(home) as store:
+        run = store.find(which)
+        cells = dict(zip(COLUMNS, _line(store, run), strict=True))
+        print(f"run          {run.id}")
+        print(f"folder       {run.cwd}")
+        for name in COLUMNS[1:]:
+            print(f"{name:12} {cells[name]}")
+        print(f"python       {run.meta.get('python', '?')}, florhook {run.meta.get('florhook', '?')}")
+        for source in store.sources(run):
+            print(f"module       {source.module} ({source.path})")
+        _show_loops(store, run)
+        for reason, count in run.stats.get("refused", {}).items():
+            print(f"not taken    {count} checkpoints: {reason}")
+
+
+def _show_loops(store: Store, run: RunRow) -> None:
+    taken: dict[int, int] = {}
+    for checkpoint in store.checkpoints(run, pieces=False):
+        taken[checkpoint.ctx] = taken.get(checkpoint.ctx, 0) + 1
+    sites: dict[str, list[float]] = {}
+    for row in store.contexts(run):
+        figures = sites.setdefault(row.site, [0, 0, 0, 0.0])
+        figures[0] += 1
+        figures[1] += row.iterations or 0
+        figures[2] += taken.get(row.ctx, 0)
+        figures[3] += (row.left or row.entered) - row.entered
+    for site, (executions, iterations, checkpoints, seconds) in sites.items():
+        print(
+            f"loop         {site}: {executions:.0f} executions, {iterations:.0f} iterations, "
+            f"{checkpoints:.0f} checkpoints, {seconds:.2f} s"
+        )
+
+
+def _line(store: Store, run: RunRow) -> tuple[str, ...]:
+    stats = run.stats or _so_far(store, run)
+    wall = stats.get("wall_s")
+    overhead = f"{100 * stats['overhead_s'] / wall:.2f} %" if wall and "overhead_s" in stats else "?"
+    return (
+        run.id,
+        run.program,
+        " ".join(run.argv),
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started)),
+        f"{wall:.1f} s" if wall else "?",
+        _ending(store, run),
+        str(stats.get("iterations_executed", "?")),
+        str(stats.get("checkpoints", "?")),
+        _size(stats.get("bytes_written")),
+        overhead,
+    )
+
+
+def _ending(store: Store, run: RunRow) -> str:
+    if run.exit_code is not None:
+        return str(run.exit_code)
+    return "running" if store.is_live(run) else "no goodbye"
+
+
+def _so_far(store: Store, run: RunRow) -> dict[str, Any]:
+    """Figures of a run that goes on, or ended without goodbye, from what it left."""
+    checkpoints = store.checkpoints(run)
+    last = max([row.taken for row in checkpoints], default=None)
+    figures: dict[str, Any] = {
+        "iterations_executed": sum(1 for _ in store.iterations(run)),
+        "checkpoints": len(checkpoints),
+    }
+    if last is not None:
+        figures["wall_s"] = (run.lost or time.time()) - run.started
+    return figures
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "?"
+    size, unit = float(count), "B"
+    for bigger in ("KB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, bigger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
