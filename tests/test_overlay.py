@@ -1,7 +1,7 @@
 """The write overlay: a program sees its files as without it, and the real ones stay as they are."""
 
-# The functions of os are what is tested.
 # ruff: noqa: PTH
+# The functions of os are what is tested.
 
 from __future__ import annotations
 

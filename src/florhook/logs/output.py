@@ -14,36 +14,56 @@ Sink = Callable[[str], object]
 
 
 class Tee:
-    """Passes everything written to `sys.stdout` on, and tells `sink` the text after it was written."""
+    """Passes everything written to `sys.stdout` on, and tells `sink` its text."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], None]] = []
+        self._pending: list[str] = []  # text that the text layer has not handed to the binary one
 
     def install(self) -> None:
         stream = sys.stdout
         if stream is None:
             return
-        self._wrap(stream, lambda text: text)
+        self._replace(stream, self._text_writer(stream.write))
         binary = getattr(stream, "buffer", None)
         if binary is not None:
             encoding = getattr(stream, "encoding", None) or "utf-8"
-            self._wrap(binary, lambda data: bytes(data).decode(encoding, "surrogateescape"))
-
-    def _wrap(self, stream: Any, as_text: Callable[[Any], str]) -> None:
-        write, sink = stream.write, self.sink
-
-        def tee(data: Any, /) -> Any:
-            result = write(data)
-            sink(as_text(data))
-            return result
-
-        try:
-            stream.write = tee
-        except AttributeError:  # a stream of somebody else's that allows no attributes
-            return
-        self.undo.append(lambda: delattr(stream, "write"))
+            self._replace(binary, self._binary_writer(binary.write, encoding))
 
     def uninstall(self) -> None:
-        while self.undo:
-            self.undo.pop()()
+        while self._undo:
+            self._undo.pop()()
+
+    def _replace(self, stream: Any, write: Callable[[Any], Any]) -> None:
+        try:
+            stream.write = write
+        except AttributeError:  # a stream of somebody else's that allows no attributes
+            return
+        self._undo.append(lambda: delattr(stream, "write"))
+
+    def _text_writer(self, original: Callable[[str], Any]) -> Callable[[str], Any]:
+        def write(text: str, /) -> Any:
+            self._pending.append(text)
+            try:
+                result = original(text)
+            except BaseException:
+                self._pending.clear()
+                raise
+            self.sink(text)
+            return result
+
+        return write
+
+    def _binary_writer(self, original: Callable[[Any], Any], encoding: str) -> Callable[[Any], Any]:
+        def write(data: Any, /) -> Any:
+            result = original(data)
+            text = bytes(data).decode(encoding, "surrogateescape")
+            # The text layer writes through here too, what was counted already.
+            if self._pending and text == "".join(self._pending):
+                self._pending.clear()
+            else:
+                self.sink(text)
+            return result
+
+        return write

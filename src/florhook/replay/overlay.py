@@ -10,6 +10,9 @@ child processes that are not forked, and other C code that opens files by path, 
 
 # pathlib is built on the very functions that are replaced here.
 
+# ruff: noqa: PTH
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import os

@@ -2,6 +2,9 @@
 
 # pathlib is built on the very functions that are replaced here.
 
+# ruff: noqa: PTH
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import os

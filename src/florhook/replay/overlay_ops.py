@@ -2,6 +2,9 @@
 
 # pathlib is built on the very functions that are replaced here.
 
+# ruff: noqa: PTH
+# pathlib is built on the very functions that are replaced here.
+
 from __future__ import annotations
 
 import errno
@@ -210,8 +213,8 @@ class Operations:
     def symlink(
         self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None
     ) -> None:
-        place = self.place(dst, dir_fd, follow=False)
-        if place is None or place.layer is Layer.THROUGH or not text_of(src):
+        place = self.place(dst, dir_fd, follow=False) if text_of(src) else None
+        if place is None or place.layer is Layer.THROUGH:
             real.symlink(src, _at(place, dst), target_is_directory, dir_fd=dir_fd)
             return
         with self._tree.lock:
@@ -295,8 +298,9 @@ class Operations:
     def rename(
         self, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
-        _need_names(src, dst)
         source = self.place(src, src_dir_fd, follow=False)
+        if source is not None and not text_of(dst):
+            self._tree.parent(source.path)
         target = self.place(dst, dst_dir_fd, follow=False)
         if source is None or target is None or source.layer is target.layer is Layer.THROUGH:
             real.rename(_at(source, src), _at(target, dst), src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
@@ -450,12 +454,6 @@ def text_of(path: Any) -> str | None:
 def _at(place: Place | None, path: Any) -> Any:
     """The path as given, if it leads to the place."""
     return path if place is None or place.as_spelled else place.real
-
-
-def _need_names(*paths: Any) -> None:
-    """Raise what the kernel does before it looks at any of several paths."""
-    if any(text_of(path) == "" for path in paths):
-        fail(errno.ENOENT, paths[0])
 
 
 def _dots(path: Any) -> str:

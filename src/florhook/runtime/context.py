@@ -31,6 +31,7 @@ class Context:
         "extra",
         "frame_id",
         "iterable",
+        "labels",
         "marks",
         "nth",
         "number",
@@ -55,6 +56,7 @@ class Context:
         self.marks = 0  # what ran in this iteration so far
         self.total = 0  # what ran in those before
         self.iterable: Any = None
+        self.labels: dict[str, Any] | None = None  # of a `while`, as its iteration began
         self.broken = False  # its iterator was dropped: break, return or exception
         self.exhausted = False
         self.entry: Any = None
@@ -186,6 +188,8 @@ def counted(
 def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dict[str, Any]:
     """Values of the loop's own variables, where they are plain."""
     site = context.site
+    if context.labels is not None:
+        return context.labels
     if type(context.iterable) is range and len(site.labels) == 1:
         name, place = site.labels[0]
         if not place and 0 <= item_index < len(context.iterable):

@@ -183,6 +183,9 @@ class Recorder(Tracker):
             self._end_iteration(context, watch, frame, now)
             self._consider_boundary(context, watch, frame, begun, now)
             context.counts.clear()
+        if context.site.kind == "while" and (begun == 0 or watch.iterations or self.everything):
+            context.labels = None
+            context.labels = labels_of(context, frame, begun)
         watch.began, watch.began_out = self.now(), self.written
 
     def _end_iteration(self, context: Context, watch: Watch, frame: FrameType, now: float) -> None:

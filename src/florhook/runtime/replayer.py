@@ -274,6 +274,9 @@ class Replayer(Tracker):
         context.counts.clear()
         if context.begun and context.begun != turn.fresh:
             self._verify(context, turn, context.begun, frame)
+        if context.site.kind == "while":
+            context.labels = None
+            context.labels = labels_of(context, frame, context.begun)
 
     # Restore -------------------------------------------------------------------------------------------------
 

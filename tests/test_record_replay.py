@@ -1,0 +1,398 @@
+"""Record, add a print, replay: the replay prints what the probed program prints when it is run plainly."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Flor
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """Every file with the hash of its content, bytecode aside."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def probe(flor: Flor, name: str, after: str, *lines: str) -> None:
+    """Put lines behind the one line that holds a text, at its indentation."""
+    path = flor.folder / name
+    text = path.read_text().splitlines()
+    (at,) = [index for index, line in enumerate(text) if after in line]
+    margin = text[at][: len(text[at]) - len(text[at].lstrip())]
+    path.write_text("\n".join(text[: at + 1] + [margin + line for line in lines] + text[at + 1 :]) + "\n")
+
+
+def record(flor: Flor, *args: str, **changes: str) -> Any:
+    """A recorded run, with every boundary checkpointed unless told otherwise."""
+    done = flor(*args, **{"FLOR_EPSILON": "inf", "FLOR_STRICT": "1", **changes})
+    assert "florhook" not in done.stderr, done.stderr
+    return done
+
+
+def replay(flor: Flor, *args: str, **changes: str) -> tuple[str, dict[str, Any]]:
+    """Output and figures of a replay, which has to print what a plain run prints in lines that begin with @@."""
+    plain = flor.python(*args)
+    before = files_of(flor.folder)
+    stats = flor.home.parent / "stats.json"
+    done = flor(*args, FLOR_MODE="replay", FLOR_STATS=str(stats), **changes)
+    assert files_of(flor.folder) == before
+    assert done.returncode == plain.returncode, done.stderr
+    wanted = [line for line in plain.stdout.splitlines() if line.startswith("@@")]
+    assert wanted
+    if "FLOR_SELECT" not in changes:
+        assert done.stdout.splitlines() == (plain.stdout.splitlines() if "FLOR_LOG" in changes else wanted)
+    return done.stdout, json.loads(stats.read_text())
+
+
+EPOCHS = """
+    import random
+    random.seed(3)
+    class Meter:
+        calls = 0
+        def __init__(self):
+            self.values = []
+        def add(self, value):
+            Meter.calls += 1
+            self.values.append(value)
+
+    def train(meter, weights, epoch):
+        total = 0.0
+        for step in range(20):
+            noise = random.gauss(0, 1)
+            weights[step % 4] += 0.1 * noise
+            total += noise
+            meter.add(total)
+        return total
+
+    def main():
+        meter, weights, best = Meter(), [0.0] * 4, None
+        alias = weights
+        for epoch in range(6):
+            total = train(meter, weights, epoch)
+            if best is None or total > best[0]:
+                best = (total, epoch)
+            print("epoch", epoch, round(total, 6))
+        print("best", best, alias is weights, len(meter.values))
+
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "lines", "skips"),
+    [
+        ("total = train(meter", ["print('@@', epoch, weights, alias is weights, Meter.calls, best)"], True),
+        ("meter.add(total)", ["print('@@', epoch, step, noise, total)"], False),
+        ("Meter.calls += 1", ["print('@@', value, len(self.values), Meter.calls)"], False),
+        ("print(\"best\"", ["print('@@', meter.values[-3:], weights, random.random())"], True),
+        ("best = (total, epoch)", ["print('@@', best)"], True),
+    ],
+)
+def test_a_probe_prints_what_it_would_have_printed(
+    flor: Flor, after: str, lines: list[str], skips: bool
+) -> None:
+    """In the epoch loop, the step loop, a method, after the loops and in a branch."""
+    flor.write("train.py", EPOCHS)
+    record(flor, "train.py")
+    probe(flor, "train.py", after, *lines)
+    _, stats = replay(flor, "train.py")
+    assert (stats["iterations_skipped"] > 0) == skips
+    assert stats["diverged"] == 0
+    replay(flor, "train.py", FLOR_LOG="all")
+
+
+def test_a_selection_jumps_to_its_iterations(flor: Flor) -> None:
+    """With --select only the iterations asked for run, and only their lines are printed."""
+    flor.write("train.py", EPOCHS)
+    record(flor, "train.py")
+    probe(flor, "train.py", "total = train(meter", "print('@@', epoch, weights)")
+    everything = flor.python("train.py").stdout.splitlines()
+    output, stats = replay(flor, "train.py", FLOR_SELECT="epoch=3:5")
+    assert output.splitlines() == [line for line in everything if line.startswith(("@@ 3", "@@ 4"))]
+    assert stats["iterations_skipped"] >= 4
+
+
+def test_one_step_of_one_epoch_is_reached_by_two_jumps(flor: Flor) -> None:
+    """The outer loop is entered at its epoch, the inner at its step: hardly anything is executed."""
+    flor.write("train.py", EPOCHS)
+    record(flor, "train.py")
+    probe(flor, "train.py", "meter.add(total)", "print('@@', epoch, step, total)")
+    everything = flor.python("train.py").stdout.splitlines()
+    output, stats = replay(flor, "train.py", FLOR_SELECT="epoch=4,step=17:18")
+    assert output.splitlines() == [line for line in everything if line.startswith("@@ 4 17 ")]
+    assert stats["iterations_executed"] <= 4
+
+
+WHILE = """
+    def run(limit):
+        done, last = 0, None
+        history = {}
+        while done < limit:
+            for part in (1, 2, 3):
+                history.setdefault(part, []).append(done * part)
+                last = part
+            else:
+                history["else"] = done
+            done += 1
+            if done == 7:
+                break
+        else:
+            print("not reached")
+        return done, history, last
+
+    outcome = run(12)
+    print(outcome[0], sorted(map(str, outcome[1])))
+"""
+
+
+def test_while_loops_are_jumped_into_and_left_by_break(flor: Flor) -> None:
+    """A break, its else and unbound names come out as in the run."""
+    flor.write("train.py", WHILE)
+    record(flor, "train.py")
+    probe(flor, "train.py", "done += 1", "print('@@', done, last, history['else'])")
+    replay(flor, "train.py")
+    output, stats = replay(flor, "train.py", FLOR_SELECT="done=4:5")
+    assert output == "@@ 5 3 4\n"  # the loop variable is 4 when the iteration begins
+    assert stats["iterations_executed"] < 7
+
+
+RAISES = """
+    def attempt(values):
+        for index, value in enumerate(values):
+            try:
+                if value == 3:
+                    raise ValueError(value)
+            except ValueError as problem:
+                seen.append(str(problem))
+                continue
+            finally:
+                closed.append(index)
+            if value == 5:
+                return index
+        return None
+
+    seen, closed, found = [], [], []
+    for round_ in range(5):
+        found.append(attempt([1, 3, round_ + 2, 4]))
+    print(found, seen, closed)
+    for number in range(3):
+        print(10 // (1 - number))
+"""
+
+
+def test_exceptions_and_returns_leave_loops_as_in_the_run(flor: Flor) -> None:
+    """The traceback, the exit status and the values after a return from within a loop are the run's."""
+    flor.write("train.py", RAISES)
+    done = flor("train.py", FLOR_EPSILON="inf", FLOR_STRICT="1")
+    assert done.returncode == 1
+    assert done.stderr == flor.python("train.py").stderr
+    probe(flor, "train.py", "found.append(attempt", "print('@@', round_, found, seen, closed)")
+    replay(flor, "train.py")
+
+
+CLOSURES = """
+    def outer():
+        count, log = 0, []
+        def bump(by):
+            nonlocal count
+            count += by
+            return lambda: (count, by)
+        for epoch in range(6):
+            log.append(bump(epoch))
+            for _ in range(3):
+                bump(1)
+        return count, [f() for f in log]
+    print(outer())
+"""
+
+
+def test_closures_share_their_variables_after_a_jump(flor: Flor) -> None:
+    """A function born in an iteration sees the variable that the program goes on to change."""
+    flor.write("train.py", CLOSURES)
+    record(flor, "train.py")
+    probe(flor, "train.py", "log.append(bump(epoch))", "print('@@', epoch, count, [f() for f in log])")
+    _, stats = replay(flor, "train.py")
+    assert stats["blocks_skipped"] > 0
+
+
+GENERATOR = """
+    import random
+    def stream():
+        while True:
+            yield random.random()
+    source = stream()
+    kept = []
+    for epoch in range(5):
+        for step in range(4):
+            kept.append(next(source))
+        print(epoch, len(kept))
+"""
+
+
+def test_a_generator_that_lives_on_is_never_restored_wrongly(flor: Flor) -> None:
+    """Its place cannot be set, so the loops that move it are executed."""
+    flor.write("train.py", "import random\nrandom.seed(1)\n" + GENERATOR.replace("\n    ", "\n"))
+    record(flor, "train.py")
+    probe(flor, "train.py", "print(epoch, len(kept))", "print('@@', epoch, kept[-1], next(iter(kept)))")
+    replay(flor, "train.py")
+
+
+UNSEEDED = """
+    import os, random, time
+    start, noise = time.time(), os.urandom(4).hex()
+    values = []
+    for epoch in range(4):
+        values.append((random.random(), noise, start))
+    with open("values.txt", "w") as file:
+        file.write(repr(values))
+"""
+
+
+def test_an_unseeded_run_is_replayed_as_it_was(flor: Flor) -> None:
+    """What the code before the main loop drew and read is as recorded from its entry on."""
+    flor.write("train.py", UNSEEDED)
+    record(flor, "train.py")
+    probe(flor, "train.py", "values.append(", "print(values[-1])")
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 0
+    assert f"[{', '.join(done.stdout.splitlines())}]" == (flor.folder / "values.txt").read_text()
+
+
+def test_files_written_by_the_program_stay_as_they_are(flor: Flor) -> None:
+    """A replay finds its own files in its overlay; the user's are not touched, not even those it deletes."""
+    flor.write(
+        "train.py",
+        """
+        import json, os, shutil
+        shutil.rmtree("out", ignore_errors=True)
+        os.makedirs("out")
+        for epoch in range(4):
+            with open(f"out/{epoch}.json", "w") as file:
+                json.dump({"epoch": epoch}, file)
+            with open("out/log.txt", "a") as file:
+                file.write(f"{epoch}\\n")
+        print(sorted(os.listdir("out")))
+        """,
+    )
+    record(flor, "train.py")
+    (flor.folder / "out" / "mine.txt").write_text("precious")
+    probe(flor, "train.py", "with open(f\"out/", "    print('@@', epoch)")
+    before = files_of(flor.folder)
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout == "@@ 0\n@@ 1\n@@ 2\n@@ 3\n"
+    assert files_of(flor.folder) == before
+
+
+def test_an_edit_that_is_no_probe_is_refused_with_file_and_line(flor: Flor) -> None:
+    """A changed constant is a new experiment; --force replays all the same."""
+    flor.write("train.py", EPOCHS)
+    record(flor, "train.py")
+    path = flor.folder / "train.py"
+    path.write_text(path.read_text().replace("0.1 * noise", "0.2 * noise"))
+    done = flor("train.py", FLOR_MODE="replay")
+    line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "0.2 * noise" in text)
+    assert done.returncode == 3
+    assert f"train.py:{line}:" in done.stderr
+    assert done.stdout == ""
+    assert flor("--force", "train.py", FLOR_MODE="replay").returncode in (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("args", "changes", "status", "says"),
+    [
+        (["--nonsense", "train.py"], {}, 2, "--nonsense"),
+        (["--epsilon", "x", "train.py"], {}, 2, "--epsilon"),
+        (["train.py"], {"FLOR_EPSILON": "-1"}, 2, "FLOR_EPSILON"),
+        (["train.py"], {"FLOR_MODE": "sideways"}, 2, "FLOR_MODE"),
+        (["train.py"], {"FLOR_WORKERS": "0"}, 2, "FLOR_WORKERS"),
+        (["train.py"], {"FLOR_LOG": "some"}, 2, "FLOR_LOG"),
+        (["--select", "epoch", "train.py"], {"FLOR_MODE": "replay"}, 2, "--select"),
+        (["train.py"], {"FLOR_MODE": "replay"}, 3, "no store"),
+        (["show", "last"], {}, 3, "no store"),
+        (["--home"], {}, 2, "--home"),
+        ([], {}, 2, "no program"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(
+    flor: Flor, args: list[str], changes: dict[str, str], status: int, says: str
+) -> None:
+    """One line on stderr that names the flag, variable or file, and the status of the contract."""
+    flor.write("train.py", "print('never')\n")
+    done = flor(*args, **changes)
+    assert done.returncode == status
+    assert done.stdout == ""
+    assert done.stderr.startswith("florhook: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_other_arguments_and_other_programs_are_refused(flor: Flor) -> None:
+    """A replay is of one program with its arguments."""
+    flor.write("train.py", "for i in range(3): print(i)\n")
+    flor.write("other.py", "for i in range(3): print(i)\n")
+    record(flor, "train.py", "--lr", "1")
+    done = flor("train.py", "--lr", "2", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "--lr 1" in done.stderr
+    run_id = flor("runs").stdout.splitlines()[1].split()[0]
+    done = flor("--run", run_id, "other.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "train.py" in done.stderr
+    assert flor("other.py", FLOR_MODE="replay").returncode == 3
+
+
+def test_runs_and_show_tell_what_there_is(flor: Flor) -> None:
+    """Program, arguments, exit, iterations, checkpoints, bytes and overhead stand in both."""
+    flor.write("train.py", EPOCHS + "\n    raise SystemExit(5)\n")
+    record(flor, "train.py", "--epochs", "6")
+    table = flor("runs").stdout.splitlines()
+    assert len(table) == 2
+    for word in ("train.py", "--epochs 6", " 5 ", "%"):
+        assert word in table[1]
+    shown = flor("show", "last").stdout
+    assert "__main__:train:0: 6 executions, 120 iterations" in shown
+    assert "__main__:main:0: 1 executions, 6 iterations" in shown
+
+
+def test_a_store_that_cannot_be_written_does_not_stop_the_program(flor: Flor) -> None:
+    """One line says that nothing is recorded; output, status and files are the program's."""
+    flor.write("train.py", EPOCHS)
+    flor.home.write_text("a file in the way")
+    done = flor("train.py")
+    plain = flor.python("train.py")
+    assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout)
+    assert done.stderr.startswith("florhook: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.needs_torch
+def test_a_graph_that_lives_on_is_executed_not_restored(flor: Flor) -> None:
+    """A loss summed over an inner loop and differentiated after it gets the gradients of the run."""
+    flor.write(
+        "train.py",
+        """
+        import torch
+        torch.manual_seed(0)
+        w = torch.nn.Parameter(torch.ones(3))
+        opt = torch.optim.SGD([w], lr=0.1)
+        for epoch in range(4):
+            total = 0
+            for task in range(3):
+                total = total + ((w * torch.randn(3)).sum() - task) ** 2
+            opt.zero_grad()
+            total.backward()
+            opt.step()
+            print(epoch, total.item())
+        """,
+    )
+    record(flor, "train.py")
+    probe(flor, "train.py", "opt.step()", "print('@@', epoch, w.grad.tolist(), total)")
+    replay(flor, "train.py")
