@@ -1,8 +1,5 @@
 """The write overlay: a program sees its files as without it, and the real ones stay as they are."""
 
-# ruff: noqa: PTH
-# The functions of os are what is tested.
-
 from __future__ import annotations
 
 import errno

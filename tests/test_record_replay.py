@@ -396,3 +396,31 @@ def test_a_graph_that_lives_on_is_executed_not_restored(flor: Flor) -> None:
     record(flor, "train.py")
     probe(flor, "train.py", "opt.step()", "print('@@', epoch, w.grad.tolist(), total)")
     replay(flor, "train.py")
+
+
+KILLED = """
+    import os, signal, time
+    values = []
+    for epoch in range(10):
+        time.sleep(0.1)
+        total = 0
+        for step in range(5):
+            total += len(str(step)) + epoch
+            if epoch == 6 and step == 3:
+                time.sleep(1)
+                os.kill(os.getpid(), signal.SIGKILL)
+        values.append(total)
+"""
+
+
+def test_a_killed_run_is_replayed_as_far_as_it_went(flor: Flor) -> None:
+    """After kill -9 the committed checkpoints are there, and the replay ends where the run did."""
+    flor.write("train.py", KILLED)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == -9
+    assert "no goodbye" in flor("runs").stdout
+    probe(flor, "train.py", "values.append(total)", "print('@@', epoch, values)")
+    done = flor("train.py", FLOR_MODE="replay")
+    totals = [5 + 5 * epoch for epoch in range(6)]
+    assert done.stdout == "".join(f"@@ {epoch} {totals[: epoch + 1]}\n" for epoch in range(6))
+    assert done.returncode == 0
+    assert "without goodbye" in done.stderr

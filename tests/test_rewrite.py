@@ -773,7 +773,7 @@ def test_deep_programs_are_rewritten() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)  # for the parser
     try:
-        trees = [ast.parse("for x in y: z = " + "+".join(["x"] * 500)), ast.parse(chain + " for x in y: g(x)\n")]
+        trees = [ast.parse("for x in y: z = " + "+".join(["x"] * 500)), ast.parse(chain + "else:\n for x in y: g(x)\n")]
         sys.setrecursionlimit(300)
         infos = [rewrite(tree, "m", "prog.py") for tree in trees]
     finally:

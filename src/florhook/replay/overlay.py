@@ -8,11 +8,6 @@ Only what Python code does through Python's file functions, and what the librari
 child processes that are not forked, and other C code that opens files by path, see and change the real files.
 """
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import os

@@ -1,10 +1,5 @@
 """Which real files a replay has deleted: marks in memory, shared between forked processes through a small file."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import fcntl

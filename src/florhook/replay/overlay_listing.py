@@ -1,10 +1,5 @@
 """What os.scandir gives for a folder that lies in both layers: an iterator of entries like os.DirEntry."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import os

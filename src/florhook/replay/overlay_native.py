@@ -1,10 +1,5 @@
 """Libraries whose C code opens files by path: their functions get the overlay's path instead."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import importlib.abc

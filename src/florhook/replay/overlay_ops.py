@@ -1,10 +1,5 @@
 """Python's file functions with the same parameters, carried out on the two layers of a `Tree`."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import errno

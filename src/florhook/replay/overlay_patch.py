@@ -1,10 +1,5 @@
 """Every change to the running interpreter that the overlay needs, each with its undo."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import builtins

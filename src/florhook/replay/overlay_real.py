@@ -1,10 +1,5 @@
 """The file functions as they were before any patch: what the overlay itself works with."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import io

@@ -1,10 +1,5 @@
 """Two layers of files seen as one: where a path lies, copy-up before a write, deletions, merged listings."""
 
-# pathlib is built on the very functions that are replaced here.
-
-# ruff: noqa: PTH
-# pathlib is built on the very functions that are replaced here.
-
 from __future__ import annotations
 
 import errno
@@ -220,8 +215,6 @@ class Tree:
     def parent(self, path: str) -> Place:
         """Where the folder of a canonical path lies; what the kernel would raise if it is none."""
         parent = self.locate(os.path.dirname(path))
-        if parent.layer is Layer.ABSENT:
-            fail(errno.ENOENT, path)
         info = self.stat(parent)
         if info is None:
             self.parent(parent.path)

@@ -21,10 +21,12 @@ class Step:
     """Restore the checkpoint `restore` (None: go on from where the loop is), then run up to boundary `stop`.
 
     `stop` is None to run until the loop ends by itself. With `restore` EXIT nothing is run: the loop is over.
+    `last`: what comes after the stop is not in the record, since the run was killed; the replay ends there.
     """
 
     restore: int | None
     stop: int | None = None
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Question:
 def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) -> list[Step]:
     """What to do in a recorded loop. `unusable` are checkpoints (by iteration) that cannot be restored."""
     usable = sorted(set(loop.checkpoints) - set(unusable) - {EXIT})
+    if loop.is_open:
+        return _until_the_record_ends(loop, question, usable)
     left_normally = loop.row.exit in ("end", "break")
     can_exit = left_normally and EXIT in loop.checkpoints and EXIT not in unusable
     wanted = [i for i in range(loop.known) if question.wants(loop, i)]
@@ -106,6 +110,22 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
             steps[-2:] = [Step(steps[-2].restore)]
     if steps[0].restore is None and 0 in usable and loop.row.parent < 0:
         steps[0] = Step(0, steps[0].stop)
+    return steps
+
+
+def _until_the_record_ends(loop: Loop, question: Question, usable: list[int]) -> list[Step]:
+    """All that was asked for, and the last iteration known, in which inner loops may have been open."""
+    wanted = [i for i in range(loop.known) if question.wants(loop, i) or i == loop.known - 1]
+    steps = []
+    at = 0
+    for start, stop in _runs(wanted):
+        jump = max((k for k in usable if at < k <= start), default=None)
+        steps.append(Step(jump, stop, last=stop == loop.known))
+        at = stop
+    if not steps:
+        steps.append(Step(None, 0, last=True))
+    if steps[0].restore is None and 0 in usable and loop.row.parent < 0:
+        steps[0] = Step(0, steps[0].stop, steps[0].last)
     return steps
 
 

@@ -24,13 +24,19 @@ class Loop:
     site: Site
     iterations: dict[int, IterationRow] = field(default_factory=dict)
     checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
+    begun: int = 0  # iterations in which a loop inside this one was entered
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run ended without goodbye inside this loop."""
+        return self.row.exit == ""
 
     @property
     def known(self) -> int:
         """How many iterations were begun, as far as the record goes."""
         if self.row.iterations is not None:
             return self.row.iterations
-        return max([*self.iterations, *(k - 1 for k in self.checkpoints), -1]) + 1
+        return max([self.begun - 1, *self.iterations, *(k - 1 for k in self.checkpoints), -1]) + 1
 
     def marks_of(self, iteration: int) -> set[str]:
         """Ids of what ran in an iteration; of all that ran in the loop where that is all we know."""
@@ -64,6 +70,10 @@ class Record:
             if row.site in self.sites:
                 loop = self.loops[row.ctx] = Loop(row, self.sites[row.site])
                 self.by_place[row.parent, row.iteration, row.site, row.nth] = loop
+        for loop in self.loops.values():
+            outer = self.loops.get(loop.row.parent)
+            if outer is not None:
+                outer.begun = max(outer.begun, loop.row.iteration + 1)
         for iteration in self.store.iterations(self.run):
             if iteration.ctx in self.loops:
                 self.loops[iteration.ctx].iterations[iteration.iteration] = iteration

@@ -22,6 +22,7 @@ from .sources import Edits, find_edits
 from .worker import AGAIN
 
 DIVERGED = 4
+UNCOUNTED = ("differences", "notes", "printed", "ended")  # of a report, what is no figure
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 MOST_ATTEMPTS = 20
 
@@ -127,12 +128,14 @@ def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int)
 
 def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
     stats = {
-        key: value for key, value in attempt.report.items() if key not in ("differences", "notes", "printed")
+        key: value for key, value in attempt.report.items() if key not in UNCOUNTED
     }
     for note in attempt.report.get("notes", []):
         sys.stderr.write(f"florhook: {note}\n")
     for difference in attempt.report.get("differences", []):
         sys.stderr.write(f"florhook: this replay is not exact: {difference}\n")
+    if attempt.report.get("ended"):
+        sys.stderr.write("florhook: the recorded run ended here, without goodbye\n")
     if not edits.lines:
         sys.stderr.write("florhook: no statement was added to the program since it was recorded\n")
     return stats

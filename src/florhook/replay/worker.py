@@ -54,7 +54,13 @@ def run_worker(target: Target, settings: Settings) -> None:
         return all(name in labels and selection.takes(name, labels[name]) for name in selection.names())
 
     output = ReplayOutput(settings.log == "all", lambda: record.output, asked_for, task["already"])
-    replayer.on_restore = output.restored
+    def end() -> NoReturn:
+        output.flush()
+        report = {"ended": True, "exit_code": 0, "printed": output.printed, **_figures(replayer)}
+        _report(task["status"], report)
+        os._exit(0)
+
+    replayer.on_restore, replayer.on_end = output.restored, end
     overlay = Overlay(Path(task["overlay"]))
 
     def at_start(module: ModuleType) -> None:

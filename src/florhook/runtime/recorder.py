@@ -183,8 +183,9 @@ class Recorder(Tracker):
             self._end_iteration(context, watch, frame, now)
             self._consider_boundary(context, watch, frame, begun, now)
             context.counts.clear()
-        if context.site.kind == "while" and (begun == 0 or watch.iterations or self.everything):
-            context.labels = None
+        if context.site.kind == "while":
+            detailed = begun == 0 or self.everything or bool(watch.iterations)
+            context.labels = None if detailed else {}
             context.labels = labels_of(context, frame, begun)
         watch.began, watch.began_out = self.now(), self.written
 

@@ -69,6 +69,7 @@ class Replayer(Tracker):
         self.pid, self.main_thread = os.getpid(), threading.get_ident()
         self.foreign = threading.local()  # open loops of other threads
         self.on_restore: Callable[[int], None] = lambda out: None
+        self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
         self.verified = self.diverged = self.unverified = 0
         self.differences: list[str] = []
@@ -96,6 +97,8 @@ class Replayer(Tracker):
         context = self._context(site, frame)
         turn: Turn = context.extra
         broken = context.broken or (turn.stepping and not turn.stopped)
+        if turn.stopped and turn.step.last:
+            self.on_end()
         if turn.finished or broken or not turn.steps:
             return False
         turn.step = turn.steps.popleft()

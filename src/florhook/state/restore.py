@@ -42,7 +42,8 @@ class Loader:
         self.environment = environment
         self.stream, self.leaf, self.live = stream, leaf, live
         self.touched = touched  # called when the program needs what a checkpoint does not hold
-        self.numbers, born = pickle.loads(table)
+        self.numbers, born, self.hints = pickle.loads(table)
+        self.at = -1  # the object whose content is being applied
         self.born: dict[int, tuple[str, bytes]] = {index: (kind, shell) for index, kind, shell in born}
         self.objects: dict[int, Any] = {}
         self.met = 0
@@ -61,13 +62,13 @@ class Loader:
 
     def _apply(self, contents: list[Any]) -> None:
         kinds = [self._kind(number) for number in range(len(contents))]
-        steps = [(kinds[n], self.objects[n], content) for n, content in enumerate(contents)]
-        for kind, obj, content in steps:
-            kind.prepare(obj, content, self)
+        for number, content in enumerate(contents):
+            kinds[number].prepare(self.objects[number], content, self)
         for late in (False, True):
-            for kind, obj, content in steps:
-                if kind.late == late:
-                    kind.apply(obj, content, self)
+            for number, content in enumerate(contents):
+                if kinds[number].late == late:
+                    self.at = number
+                    kinds[number].apply(self.objects[number], content, self)
 
     def _kind(self, number: int) -> Kind:
         made = self.born.get(number)
@@ -96,6 +97,10 @@ class Loader:
         kind, shell = self.born[number]
         spec = _Unpickler(io.BytesIO(shell), self.resolve).load() if shell else None
         return REGISTRY.by_name[kind].create(spec, self)
+
+    def hint(self) -> Any:
+        """What the scan noted beside the content of the object that is restored now."""
+        return self.hints.get(self.at)
 
     def bytes_of(self, content: bytes | int) -> Any:
         return content if isinstance(content, bytes) else self.leaf(content)

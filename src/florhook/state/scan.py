@@ -121,6 +121,7 @@ class Scan:
         self._numbers: dict[Any, int] = {}
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
+        self._hints: dict[int, Any] = {}
         self._done = 0
         collecting = gc.isenabled()
         gc.disable()
@@ -176,6 +177,10 @@ class Scan:
         block = (ctypes.c_char * size).from_address(address)
         return self.bytes_of(key, memoryview(block).cast("B"))
 
+    def hint(self, obj: Any, value: Any) -> None:
+        """Something for the restore that two equal states may differ in, so that it is no part of the stream."""
+        self._hints[self._numbers[id(obj)]] = value
+
     def keep(self, obj: Any) -> Any:
         """Keep something alive that leaves lie in, until the scan is let go."""
         self._kept.append(obj)
@@ -223,7 +228,7 @@ class Scan:
         ]
         if len(self.objects) != len(numbers):
             raise ValueError("an empty object needs one that the walk did not meet")
-        return pickle.dumps((array.array("q", numbers), born), 5)
+        return pickle.dumps((array.array("q", numbers), born, self._hints), 5)
 
     def _shell(self, number: int) -> bytes:
         """Pickled by itself, since it may refer to objects that are made from other recipes."""

@@ -6,6 +6,7 @@ import array
 import collections
 import datetime
 import io
+import itertools
 import random
 import sys
 import types
@@ -86,11 +87,39 @@ class Set(Kind):
         return set()
 
     def content(self, obj: set[Any], scan: Scan) -> tuple[Any, ...]:
-        return tuple(set.__iter__(obj))
+        items = tuple(set.__iter__(obj))
+        order = canonical_order(items)
+        if order is None:
+            return items
+        scan.hint(obj, order)
+        return tuple(items[index] for index in order)
 
     def apply(self, obj: set[Any], content: tuple[Any, ...], loader: Loader) -> None:
+        order = loader.hint()
+        items = list(content)
+        for place, index in enumerate(order or ()):
+            items[index] = content[place]
+        if list(set.__iter__(obj)) == items:
+            return
         set.clear(obj)
-        set.update(obj, content)
+        for item in items:  # in the order of iteration, which mostly gives that order again
+            set.add(obj, item)
+
+
+def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
+    """The places of a set's items sorted by value: which order a set has depends on how it grew.
+
+    None where the items are no plain values; those are compared in the order that they have.
+    """
+    kinds = set(map(type, items))
+    if tuple in kinds:
+        kinds = (kinds - {tuple}) | set(map(type, itertools.chain.from_iterable(i for i in items if type(i) is tuple)))
+    if not kinds <= {int, str, float, bytes, bool}:
+        return None
+    try:
+        return sorted(range(len(items)), key=items.__getitem__)
+    except TypeError:
+        return sorted(range(len(items)), key=lambda index: repr(items[index]))
 
 
 class Deque(Kind):
