@@ -92,7 +92,7 @@ EPOCHS = """
         ("total = train(meter", ["print('@@', epoch, weights, alias is weights, Meter.calls, best)"], True),
         ("meter.add(total)", ["print('@@', epoch, step, noise, total)"], False),
         ("Meter.calls += 1", ["print('@@', value, len(self.values), Meter.calls)"], False),
-        ("print(\"best\"", ["print('@@', meter.values[-3:], weights, random.random())"], True),
+        ('print("best"', ["print('@@', meter.values[-3:], weights, random.random())"], True),
         ("best = (total, epoch)", ["print('@@', best)"], True),
     ],
 )
@@ -284,7 +284,7 @@ def test_files_written_by_the_program_stay_as_they_are(flor: Flor) -> None:
     )
     record(flor, "train.py")
     (flor.folder / "out" / "mine.txt").write_text("precious")
-    probe(flor, "train.py", "with open(f\"out/", "    print('@@', epoch)")
+    probe(flor, "train.py", 'with open(f"out/', "    print('@@', epoch)")
     before = files_of(flor.folder)
     done = flor("train.py", FLOR_MODE="replay")
     assert done.stdout == "@@ 0\n@@ 1\n@@ 2\n@@ 3\n"

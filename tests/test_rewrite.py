@@ -35,7 +35,9 @@ def parsed(source: str) -> tuple[ast.Module, str]:
     return ast.parse(text, "prog.py"), text
 
 
-def rewritten(source: str, *, replaying: bool = False, added: tuple[int, ...] = ()) -> tuple[str, Instrumented]:
+def rewritten(
+    source: str, *, replaying: bool = False, added: tuple[int, ...] = ()
+) -> tuple[str, Instrumented]:
     """The rewritten source, once the compiler has taken it; `added` are the lines of hindsight statements."""
     tree, _ = parsed(source)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno in added]
@@ -207,7 +209,10 @@ RECORDED = {
                 __flor__.leave(0)
         """,
     ),
-    "a loop of a class body": ("class C:\n    for x in y:\n        f(x)", "class C:\n    for x in y:\n        f(x)"),
+    "a loop of a class body": (
+        "class C:\n    for x in y:\n        f(x)",
+        "class C:\n    for x in y:\n        f(x)",
+    ),
     "closure": (
         """
         def f(n):
@@ -410,7 +415,10 @@ RECORDED = {
             __flor__.leave(1)
         """,
     ),
-    "what runs when it is called": ("f = lambda: [x for x in y]\ng = (x for x in y)", "f = lambda: [x for x in y]\ng = (x for x in y)"),
+    "what runs when it is called": (
+        "f = lambda: [x for x in y]\ng = (x for x in y)",
+        "f = lambda: [x for x in y]\ng = (x for x in y)",
+    ),
 }
 
 REPLAYED = {
@@ -745,7 +753,10 @@ def test_loops_are_found_in_every_compound_statement() -> None:
     names = [
         name
         for name, cls in vars(ast).items()
-        if isinstance(cls, type) and issubclass(cls, ast.stmt) and {"body", "cases"} & set(cls._fields) and name != "ClassDef"
+        if isinstance(cls, type)
+        and issubclass(cls, ast.stmt)
+        and {"body", "cases"} & set(cls._fields)
+        and name != "ClassDef"
     ]
     assert set(names) <= set(holders), "a statement that this test does not know"
     for name in names:
@@ -755,9 +766,16 @@ def test_loops_are_found_in_every_compound_statement() -> None:
         tree = ast.parse(text)
         suites = 0
         for node in list(ast.walk(tree)):
-            for suite in (getattr(node, "body", None), getattr(node, "orelse", None), getattr(node, "finalbody", None)):
+            for suite in (
+                getattr(node, "body", None),
+                getattr(node, "orelse", None),
+                getattr(node, "finalbody", None),
+            ):
                 if isinstance(suite, list) and suite and isinstance(suite[0], ast.Pass):
-                    suite[:] = [ast.fix_missing_locations(ast.copy_location(each, suite[0])) for each in ast.parse(ast.unparse(loop[0])).body]
+                    suite[:] = [
+                        ast.fix_missing_locations(ast.copy_location(each, suite[0]))
+                        for each in ast.parse(ast.unparse(loop[0])).body
+                    ]
                     suites += 1
         info = rewrite(ast.parse(ast.unparse(tree)), "m", "prog.py")
         own = name in ("For", "While")
@@ -773,7 +791,10 @@ def test_deep_programs_are_rewritten() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)  # for the parser
     try:
-        trees = [ast.parse("for x in y: z = " + "+".join(["x"] * 500)), ast.parse(chain + "else:\n for x in y: g(x)\n")]
+        trees = [
+            ast.parse("for x in y: z = " + "+".join(["x"] * 500)),
+            ast.parse(chain + "else:\n for x in y: g(x)\n"),
+        ]
         sys.setrecursionlimit(300)
         infos = [rewrite(tree, "m", "prog.py") for tree in trees]
     finally:
@@ -859,7 +880,13 @@ def handler_of(mode: str, program: Program, problems: list[str]) -> Any:
         return None
     if mode == "replay":
         empty: Any = SimpleNamespace(by_place={}, store=None, run=None)
-        return Replayer(program, empty, Question(frozenset(), frozenset()), frozenset(), lambda *why: problems.append(str(why)))  # type: ignore[arg-type,return-value]
+        return Replayer(
+            program,
+            empty,
+            Question(frozenset(), frozenset()),
+            frozenset(),
+            lambda *why: problems.append(str(why)),
+        )  # type: ignore[arg-type,return-value]
     recording: Any = FakeRecording()
     recorder = Recorder(program, recording, float("inf") if mode == "record all" else 0.0667)
     recorder.stop = lambda error: problems.append(repr(error))  # type: ignore[method-assign]

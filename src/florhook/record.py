@@ -10,6 +10,8 @@ import platform
 import secrets
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,12 +21,12 @@ from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
-from .runtime import probes
+from .runtime import entropy, probes
 from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .settings import Settings
 from .store.recording import Recording
-from .store.rows import RunRow
+from .store.rows import RunRow, SourceRow
 
 PATIENCE = 60.0  # seconds for the writer to finish when the program has ended
 STAGING_SHARE = 0.25  # of the memory that is available
@@ -71,7 +73,11 @@ def record(target: Target, settings: Settings) -> None:
         stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}
         write_stats(settings.stats, stats)
 
-    watch(target, settings, program)
+    def keep_state(library: str) -> None:
+        recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
+
+    keep_state(entropy.PYTHON)
+    watch(target, settings, program, entropy.guarded(keep_state))
     run(target, program.transform, at_start, at_exit)
 
 
@@ -85,11 +91,11 @@ def run_plainly(target: Target) -> None:
     )
 
 
-def watch(target: Target, settings: Settings, program: Program) -> None:
-    """Install the import hook for the user's modules."""
+def watch(target: Target, settings: Settings, program: Program, notice: Callable[[str], None]) -> None:
+    """Install the import hook for the user's modules; `notice` is called for each library with random states."""
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
-    finder.install(scope, program.transform)
+    finder.install(scope, program.transform).notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
 
 
 def pin_hash_seed() -> str:

@@ -54,6 +54,7 @@ class Finder:
 
     def __init__(self, scope: Scope, transform: Transform) -> None:
         self.seen: list[tuple[str, str | None, Decision]] = []
+        self.notices: dict[str, Callable[[str], None]] = {}  # what to call after a module was imported
         self._scope = scope
         self._transform = transform
         self._strict = os.environ.get("FLOR_STRICT") == "1"
@@ -90,7 +91,9 @@ class Finder:
         try:
             decision = self._decide(name, spec)
             self.seen.append((name, spec.origin, decision))
-            if decision.user and isinstance(spec.loader, SourceFileLoader):
+            if name in self.notices and type(spec.loader) is SourceFileLoader:
+                spec.loader = NoticingLoader(name, spec.loader.path, self.notices[name])
+            elif decision.user and isinstance(spec.loader, SourceFileLoader):
                 spec.loader = InstrumentingLoader(name, spec.loader.path, self._transform, self._strict)
         except Exception as error:
             if self._strict:
@@ -135,6 +138,21 @@ class InstrumentingLoader(SourceFileLoader):
                 raise
             report(self.path, error)
         return None
+
+
+class NoticingLoader(SourceFileLoader):
+    """Tells when a module has been imported, and is an ordinary `SourceFileLoader` from its execution on."""
+
+    def __init__(self, name: str, path: Any, notice: Callable[[str], None]) -> None:
+        super().__init__(name, path)
+        self._notice = notice
+
+    def exec_module(self, module: ModuleType) -> None:
+        notice = self._notice
+        del self._notice
+        self.__class__ = SourceFileLoader  # type: ignore[assignment]
+        self.exec_module(module)
+        notice(module.__name__)
 
 
 class WarnedBefore:

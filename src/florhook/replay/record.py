@@ -48,12 +48,23 @@ class Loop:
         return {} if row is None else json.loads(row.labels)
 
 
+def is_state(row: SourceRow) -> bool:
+    """Whether a row holds a random state rather than a module."""
+    return row.module.startswith("<")
+
+
+def modules_of(rows: list[SourceRow]) -> list[SourceRow]:
+    return [row for row in rows if not is_state(row)]
+
+
 class Record:
     """A run, read. `read(digest)` gives the bytes of a checkpoint's piece."""
 
     def __init__(self, store: Store, run: RunRow) -> None:
         self.store, self.run = store, run
-        self.sources: list[SourceRow] = store.sources(run)
+        rows = store.sources(run)
+        self.sources: list[SourceRow] = modules_of(rows)
+        self.states = {row.module: row.source for row in rows if is_state(row)}
         self.sites: dict[str, Site] = {}
         self.mark_ids: dict[str, str] = {}
         for source in self.sources:

@@ -18,6 +18,7 @@ from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store
 from .plan import parse_selection
+from .record import modules_of
 from .sources import Edits, find_edits
 from .worker import AGAIN
 
@@ -44,7 +45,7 @@ def replay(target: Target, settings: Settings) -> int:
     store.wait(run, PATIENCE)
     run = store.find(run.id)
     _check_same_program(target, settings, run)
-    edits = find_edits(store.sources(run), run, os.getcwd())
+    edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
     _refuse_unsafe(edits, settings)
     store.close()
     attempt = _run_until_done(settings, run)
@@ -127,9 +128,7 @@ def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int)
 
 
 def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
-    stats = {
-        key: value for key, value in attempt.report.items() if key not in UNCOUNTED
-    }
+    stats = {key: value for key, value in attempt.report.items() if key not in UNCOUNTED}
     for note in attempt.report.get("notes", []):
         sys.stderr.write(f"florhook: {note}\n")
     for difference in attempt.report.get("differences", []):

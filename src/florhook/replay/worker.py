@@ -13,7 +13,7 @@ from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
 from ..logs.hindsight import ReplayOutput
 from ..record import pin_hash_seed, watch
-from ..runtime import probes
+from ..runtime import entropy, probes
 from ..runtime.program import Program
 from ..runtime.replayer import Replayer
 from ..settings import Settings
@@ -54,6 +54,7 @@ def run_worker(target: Target, settings: Settings) -> None:
         return all(name in labels and selection.takes(name, labels[name]) for name in selection.names())
 
     output = ReplayOutput(settings.log == "all", lambda: record.output, asked_for, task["already"])
+
     def end() -> NoReturn:
         output.flush()
         report = {"ended": True, "exit_code": 0, "printed": output.printed, **_figures(replayer)}
@@ -68,6 +69,7 @@ def run_worker(target: Target, settings: Settings) -> None:
         vars(module)["__flor__"] = probes
         probes.use(replayer)
         probes.hindsight = output.hindsight
+        entropy.guarded(set_state)(entropy.PYTHON)
         output.install()
         overlay.install()
 
@@ -75,7 +77,12 @@ def run_worker(target: Target, settings: Settings) -> None:
         output.end()
         _report(task["status"], {"exit_code": exit_code, "printed": output.printed, **_figures(replayer)})
 
-    watch(target, settings, program)
+    def set_state(library: str) -> None:
+        state = record.states.get(entropy.row_name(library))
+        if state is not None:
+            entropy.write(library, state)
+
+    watch(target, settings, program, entropy.guarded(set_state))
     run(target, program.transform, at_start, at_exit)
 
 

@@ -264,6 +264,9 @@ def _reduce_module(obj: types.ModuleType) -> Any:
 
 
 def _reduce_method(obj: types.MethodType) -> Any:
+    # The write overlay's stand-ins for built-in functions are methods that an import finds.
+    if _found_under_its_name(obj):
+        return obj.__qualname__
     return _method, (obj.__func__, obj.__self__)
 
 
@@ -277,6 +280,18 @@ def _reduce_weak_reference(obj: weakref.ref[Any]) -> Any:
         return _dead_reference, ()
     callback = obj.__callback__
     return weakref.ref, (target,) if callback is None else (target, callback)
+
+
+def _reduce_weak_proxy(obj: Any) -> Any:
+    try:
+        # Everything asked of a proxy is asked of its target, so that a bound method tells who that is.
+        return weakref.proxy, (obj.__reduce_ex__.__self__,)
+    except ReferenceError:
+        return _dead_proxy, ()
+
+
+def _dead_proxy() -> Any:
+    return weakref.proxy(_Gone())
 
 
 def _reduce_code(obj: types.CodeType) -> Any:
@@ -303,6 +318,8 @@ SPECIAL: dict[type, Callable[[Any], Any]] = {
     types.ModuleType: _reduce_module,
     types.MethodType: _reduce_method,
     weakref.ref: _reduce_weak_reference,
+    weakref.ProxyType: _reduce_weak_proxy,
+    weakref.CallableProxyType: _reduce_weak_proxy,
     types.CodeType: _reduce_code,
     types.MappingProxyType: _reduce_mapping_proxy,
 }
@@ -330,8 +347,12 @@ def is_importable(obj: Any) -> bool:
     owner = getattr(obj, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):
         return True  # a method of an object: pickled by that object and its name
+    return _found_under_its_name(obj, home or getattr(owner, "__name__", ""))
+
+
+def _found_under_its_name(obj: Any, home: Any = None) -> bool:
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", "")
-    found: Any = sys.modules.get(str(home or getattr(owner, "__name__", "")))
+    found: Any = sys.modules.get(str(home or getattr(obj, "__module__", None)))
     for part in str(name).split("."):
         found = getattr(found, part, None)
     return found is obj

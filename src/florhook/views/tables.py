@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..replay.record import modules_of
 from ..store.rows import RunRow
 from ..store.store import Store
 
@@ -42,7 +43,7 @@ def show_run(home: Path, which: str) -> None:
         for name in COLUMNS[1:]:
             print(f"{name:12} {cells[name]}")
         print(f"python       {run.meta.get('python', '?')}, florhook {run.meta.get('florhook', '?')}")
-        for source in store.sources(run):
+        for source in modules_of(store.sources(run)):
             print(f"module       {source.module} ({source.path})")
         _show_loops(store, run)
         for reason, count in run.stats.get("refused", {}).items():

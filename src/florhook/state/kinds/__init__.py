@@ -16,7 +16,7 @@ __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 
 REGISTRY = Registry()
 _register_builtin(REGISTRY)
-_PENDING = {"numpy": "numpy_kinds", "torch": "torch_kinds"}
+_PENDING = {"numpy": "numpy_kinds", "torch": "torch_kinds", "tqdm.std": "tqdm_kinds"}
 
 
 def load_imported() -> None:

@@ -113,7 +113,9 @@ def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
     """
     kinds = set(map(type, items))
     if tuple in kinds:
-        kinds = (kinds - {tuple}) | set(map(type, itertools.chain.from_iterable(i for i in items if type(i) is tuple)))
+        kinds = (kinds - {tuple}) | set(
+            map(type, itertools.chain.from_iterable(i for i in items if type(i) is tuple))
+        )
     if not kinds <= {int, str, float, bytes, bool}:
         return None
     try:
@@ -538,7 +540,7 @@ def _has_begun(obj: Any) -> bool:
 PLAIN: Iterable[type] = (
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, frozenset, range,
     slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
-    types.ModuleType, types.MethodType, types.BuiltinFunctionType, weakref.ref, types.CodeType,
+    types.ModuleType, types.MethodType, types.BuiltinFunctionType, weakref.ref, weakref.ProxyType, weakref.CallableProxyType, types.CodeType,
     types.GenericAlias, types.MethodDescriptorType, types.WrapperDescriptorType,
     property, staticmethod, classmethod,
 )  # fmt: skip

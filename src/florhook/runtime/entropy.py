@@ -1,0 +1,63 @@
+"""The random states that a program starts with: Python's, and NumPy's and torch's once they are imported.
+
+An unseeded program draws other numbers in each process. Its first states are recorded and set again in a replay, so
+that what comes before the first checkpoint is as recorded too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+LIBRARIES = ("numpy.random", "torch")  # modules after whose import there is a state to read
+PYTHON = "random"
+
+
+def row_name(library: str) -> str:
+    """Under what name a state is kept among the sources: no module has such a name."""
+    return f"<{library}>"
+
+
+def read(library: str) -> bytes:
+    """The global random state of a library, as bytes that hold no code."""
+    if library == PYTHON:
+        return json.dumps(random.getstate()).encode()
+    if library == "torch":
+        return bytes(sys.modules["torch"].get_rng_state().numpy())
+    state = _numpy().get_state(legacy=False)
+    key = state["state"]["key"]
+    plain = {**state, "state": {**state["state"], "key": [int(word) for word in key]}}
+    return json.dumps(plain, default=float).encode()
+
+
+def write(library: str, state: bytes) -> None:
+    """Set what `read` gave."""
+    if library == PYTHON:
+        version, numbers, gauss = json.loads(state)
+        random.setstate((version, tuple(numbers), gauss))
+    elif library == "torch":
+        torch = sys.modules["torch"]
+        torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    else:
+        plain = json.loads(state)
+        key = sys.modules["numpy"].array(plain["state"]["key"], dtype="uint32")
+        _numpy().set_state({**plain, "state": {**plain["state"], "key": key}})
+
+
+def _numpy() -> Any:
+    return sys.modules["numpy.random"].mtrand._rand  # type: ignore[attr-defined]
+
+
+def guarded(do: Callable[[str], object]) -> Callable[[str], None]:
+    """For an import hook: whatever fails, the import succeeds."""
+
+    def notice(library: str) -> None:
+        try:
+            do(library)
+        except Exception:
+            return  # that library's state is not recorded; the first checkpoint is exact all the same
+
+    return notice

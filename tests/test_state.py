@@ -1,0 +1,683 @@
+"""State: what a scan sees, a restore puts back into the live objects, with every identity."""
+
+from __future__ import annotations
+
+import array
+import collections
+import copy
+import dataclasses
+import enum
+import functools
+import gc
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from florhook.state.restore import CannotRestoreError, Loader
+from florhook.state.scan import Entry, Root, Scan
+
+np = pytest.importorskip("numpy")
+
+
+class Here:
+    """The environment of a scan: this module is the user's; code is marshalled."""
+
+    def __init__(self, *modules: str) -> None:
+        self.user_modules = {__name__, *modules}
+
+    def code_key(self, code: types.CodeType) -> None:
+        return None
+
+    def find_code(self, key: tuple[Any, ...]) -> types.CodeType:
+        import marshal
+
+        return marshal.loads(key[1])  # type: ignore[no-any-return]
+
+
+@dataclasses.dataclass
+class Kept:
+    """A checkpoint: bytes alone."""
+
+    names: list[tuple[Any, ...]]
+    stream: bytes
+    table: bytes
+    leaves: list[bytes]
+
+
+class Session:
+    """The state of a little program: a dict of roots, entered once, captured and restored."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.here = Here()
+        self.state = state
+        scan = self.scan()
+        self.entry = Entry(scan)
+        self.live = scan.objects
+
+    def scan(self) -> Scan:
+        return Scan(self.here, [Root(("global", name), value) for name, value in self.state.items()])
+
+    def capture(self) -> Kept:
+        scan = self.scan()
+        leaves = [leaf.view.tobytes() for leaf in scan.leaves]
+        return Kept([s.name for s in scan.segments], scan.stream, scan.table(self.entry), leaves)
+
+    def restore(self, kept: Kept, touched: Any = None) -> None:
+        more = () if touched is None else (touched,)
+        loader = Loader(self.here, kept.stream, kept.table, kept.leaves.__getitem__, self.live, *more)
+        values = loader.load(kept.names)
+        self.state.clear()
+        self.state.update((name[1], value) for name, value in values.items())
+
+    def bytes(self) -> tuple[bytes, list[bytes]]:
+        scan = self.scan()
+        return scan.stream, [leaf.view.tobytes() for leaf in scan.leaves]
+
+
+def round_trip(
+    state: dict[str, Any], change: Callable[[dict[str, Any]], Any], spoil: Callable[[dict[str, Any]], Any]
+) -> dict[str, Any]:
+    """Enter with `state`, `change` it, capture, `spoil` it, restore; then a scan gives the same bytes again."""
+    session = Session(state)
+    change(state)
+    kept, wanted = session.capture(), session.bytes()
+    spoil(state)
+    session.restore(kept)
+    assert session.bytes() == wanted
+    return state
+
+
+# Objects of each kind: entered, changed, spoiled ---------------------------------------------------------------
+
+
+class Plain:
+    kind = "plain"
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    def method(self) -> Any:
+        return self.__dict__.get("value")
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+
+class Both(Slotted):
+    __slots__ = ("c", "__dict__")
+
+
+@dataclasses.dataclass(slots=True)
+class Point:
+    x: Any = 0
+    y: Any = 0
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+class MyList(list):  # type: ignore[type-arg]
+    pass
+
+
+class MyDict(dict):  # type: ignore[type-arg]
+    pass
+
+
+class Attributed(MyDict):
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+class Keyed:
+    """Hashes by its attribute."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and self.name == other.name
+
+
+def test_containers_come_back_in_place() -> None:
+    """Every container is the same object with the recorded content, in the recorded order."""
+    state: dict[str, Any] = {
+        "list": [1, [2]], "dict": {"a": 1}, "set": {1, 2}, "deque": collections.deque([1], maxlen=3),
+        "counter": collections.Counter("aab"), "default": collections.defaultdict(list, a=[1]),
+        "ordered": collections.OrderedDict(a=1, b=2), "bytes": bytearray(b"abc"), "array": array.array("d", [1.0]),
+        "mine": MyList([1]), "attributed": Attributed(a=1),
+    }  # fmt: skip
+    before = dict(state)
+
+    def change(s: dict[str, Any]) -> None:
+        s["list"][1].append(s["list"])
+        s["dict"].update(b=s["set"], a=2)
+        s["set"].add("x")
+        s["deque"].extend([2, 3, 4])
+        s["counter"].update("bc")
+        s["default"]["b"].append(s["deque"])
+        s["ordered"].move_to_end("a")
+        s["bytes"] += b"d" * 1000
+        s["array"].extend([2.0] * 100)
+        s["mine"].append(s["mine"])
+        s["mine"].tag = "tag"
+        s["attributed"].b = 5
+
+    def spoil(s: dict[str, Any]) -> None:
+        for value in s.values():
+            value.clear() if hasattr(value, "clear") else value.pop()
+
+    round_trip(state, change, spoil)
+    assert all(state[name] is before[name] for name in before)
+    assert state["list"][1][1] is state["list"]
+    assert state["dict"] == {"b": {1, 2, "x"}, "a": 2}
+    assert list(state["dict"]) == ["a", "b"]
+    assert state["dict"]["b"] is state["set"]
+    assert state["deque"] == collections.deque([2, 3, 4], maxlen=3)
+    assert state["deque"].maxlen == 3
+    assert state["counter"] == collections.Counter("aabbc")
+    assert state["default"]["b"][0] is state["deque"]
+    assert state["default"]["new"] == []
+    assert list(state["ordered"]) == ["b", "a"]
+    assert state["bytes"] == b"abc" + b"d" * 1000
+    assert state["array"] == array.array("d", [1.0] + [2.0] * 100)
+    assert state["mine"][1] is state["mine"]
+    assert state["mine"].tag == "tag"
+    assert state["attributed"] == {"a": 1, "b": 5}
+
+
+def test_objects_born_since_the_entry_are_made() -> None:
+    """New objects of every kind, with what they share, hang where they hung."""
+
+    def change(s: dict[str, Any]) -> None:
+        shared: list[Any] = []
+        slotted = Slotted()
+        slotted.a = shared
+        both = Both()
+        both.c, both.free = slotted, shared
+        s["all"] = [
+            shared, slotted, both, Point(shared, slotted), Plain(value=shared), Pair(shared, 1), Color.BLUE,
+            collections.deque([shared], maxlen=5), collections.Counter("ab"), collections.defaultdict(list, a=shared),
+            collections.OrderedDict(a=shared), bytearray(b"x" * 1000), array.array("i", [1, 2]), MyList([shared]),
+            Attributed(a=shared), {Keyed("k"): shared}, {Keyed("m"), Keyed("n")}, frozenset([1]), range(3), slice(1, 2),
+        ]  # fmt: skip
+        shared.append(s["all"])
+
+    state = round_trip({"all": []}, change, lambda s: s["all"].clear())
+    (shared, slotted, both, point, plain, pair, color, deque, counter, default, ordered, data, numbers, mine, attributed, keyed, keys) = state["all"][:17]  # fmt: skip
+    assert shared == [state["all"]]
+    assert shared[0] is state["all"]
+    for each in (slotted.a, both.free, point.x, plain.value, pair.left, deque[0], default["a"], ordered["a"], mine[0], attributed.a, keyed[Keyed("k")]):  # fmt: skip
+        assert each is shared
+    assert not hasattr(slotted, "b")
+    assert (both.c, point.y) == (slotted, slotted)
+    assert color is Color.BLUE
+    assert (deque.maxlen, counter, data, numbers) == (
+        5,
+        collections.Counter("ab"),
+        b"x" * 1000,
+        array.array("i", [1, 2]),
+    )
+    assert default["missing"] == []
+    assert keys == {Keyed("m"), Keyed("n")}
+    assert type(mine) is MyList
+
+
+def test_bound_slots_are_unbound_again() -> None:
+    """A slot or attribute that was not there is not there."""
+    slotted = Slotted()
+    slotted.a = 1
+    plain = Plain(x=1)
+
+    def spoil(s: dict[str, Any]) -> None:
+        slotted.b = 2
+        plain.z = 3
+
+    def change(s: dict[str, Any]) -> None:
+        del slotted.a
+        del plain.x
+        plain.y = 2
+
+    round_trip({"s": slotted, "p": plain}, change, spoil)
+    assert (hasattr(slotted, "a"), hasattr(slotted, "b"), vars(plain)) == (False, False, {"y": 2})
+
+
+def test_instances_change_their_class() -> None:
+    """`obj.__class__ = Other` in a loop is part of the state."""
+    thing = Plain(value=1)
+
+    def change(s: dict[str, Any]) -> None:
+        thing.__class__ = Other
+
+    def spoil(s: dict[str, Any]) -> None:
+        thing.__class__ = Plain
+
+    round_trip({"t": thing}, change, spoil)
+    assert type(thing) is Other
+
+
+class Other(Plain):
+    pass
+
+
+def counter_of(start: int) -> tuple[Callable[[], int], Callable[[], int]]:
+    count = start
+    unset: Any
+
+    def bump(step: int = 1, *, history: Any = ()) -> int:
+        nonlocal count
+        count += step
+        return count
+
+    def read() -> int:
+        return count
+
+    def later() -> None:
+        nonlocal unset
+        unset = 1
+
+    bump.later = later  # type: ignore[attr-defined]
+    return bump, read
+
+
+def test_closures_share_their_cells() -> None:
+    """Functions keep their identity, cells, defaults and attributes, those made since the entry included."""
+    bump, read = counter_of(10)
+
+    def change(s: dict[str, Any]) -> None:
+        bump()
+        bump.tag = [read]  # type: ignore[attr-defined]
+        bump.__defaults__ = (5,)
+        bump.__kwdefaults__["history"] = [1]
+        s["new"] = counter_of(100)
+        s["new"][0]()
+        s["partial"] = functools.partial(bump, 2)
+        s["method"] = s["plain"].method
+        s["lambda"] = lambda x=s["plain"]: x
+
+    def spoil(s: dict[str, Any]) -> None:
+        bump(1000)
+        del bump.tag  # type: ignore[attr-defined]
+        bump.__defaults__ = None
+        s["new"][0](1000)
+
+    state = round_trip({"bump": bump, "read": read, "plain": Plain(value=3)}, change, spoil)
+    assert (state["bump"], state["read"]) == (bump, read)
+    assert (read(), bump(), read()) == (11, 16, 16)
+    assert bump.tag[0] is read  # type: ignore[attr-defined]
+    assert bump.__kwdefaults__ == {"history": [1]}
+    assert state["new"][1]() == 101
+    assert (state["new"][0](), state["new"][1]()) == (102, 102)
+    assert (state["partial"].func, state["partial"](), read()) == (bump, 18, 18)
+    assert (state["method"](), state["method"].__self__) == (3, state["plain"])
+    assert state["lambda"]() is state["plain"]
+
+
+def test_class_attributes_are_state() -> None:
+    """Data of the user's classes comes back; definitions stay."""
+    before = Plain.method
+
+    def change(s: dict[str, Any]) -> None:
+        Plain.kind = "changed"
+        Plain.count = [1]  # type: ignore[attr-defined]
+
+    def spoil(s: dict[str, Any]) -> None:
+        Plain.kind = "spoiled"
+        Plain.count.append(2)  # type: ignore[attr-defined]
+        Plain.extra = 1  # type: ignore[attr-defined]
+
+    try:
+        round_trip({"Plain": Plain}, change, spoil)
+        assert (Plain.kind, Plain.count, hasattr(Plain, "extra")) == ("changed", [1], False)  # type: ignore[attr-defined]
+        assert Plain.method is before
+    finally:
+        Plain.kind = "plain"
+        del Plain.count  # type: ignore[attr-defined]
+
+
+def test_class_attributes_of_instances_are_state() -> None:
+    """A user's class that only an instance leads to is captured too."""
+
+    def change(s: dict[str, Any]) -> None:
+        Plain.kind = "changed"
+
+    def spoil(s: dict[str, Any]) -> None:
+        Plain.kind = "spoiled"
+
+    try:
+        round_trip({"p": Plain()}, change, spoil)
+        assert Plain.kind == "changed"
+    finally:
+        Plain.kind = "plain"
+
+
+def test_weak_references() -> None:
+    """They refer to the restored objects; what nothing else holds is dead."""
+    target, other = Plain(value=1), Plain(value=2)
+    values = weakref.WeakValueDictionary({"a": target})  # type: ignore[var-annotated]
+    keys = weakref.WeakKeyDictionary({target: [1]})  # type: ignore[var-annotated]
+    members = weakref.WeakSet([target])
+
+    def change(s: dict[str, Any]) -> None:
+        s["ref"] = weakref.ref(other)
+        values["b"] = other
+        keys[other] = s["ref"]
+        members.discard(target)
+        members.add(other)
+        s["born"] = born = Plain(value=3)
+        s["born ref"] = weakref.ref(born)
+        s["dead"] = weakref.ref(Plain())
+
+    def spoil(s: dict[str, Any]) -> None:
+        values.clear()
+        keys.clear()
+        members.clear()
+        s["ref"] = s["born"] = s["born ref"] = None
+
+    state = round_trip({"t": target, "o": other, "v": values, "k": keys, "m": members}, change, spoil)
+    assert state["ref"]() is other
+    assert state["born ref"]() is state["born"]
+    assert state["dead"]() is None
+    assert (dict(values), list(members)) == ({"a": target, "b": other}, [other])
+    assert keys[other]() is other
+
+
+def test_random_generators_go_on_as_recorded() -> None:
+    """Python's and NumPy's, old and new ones, with a normal deviate kept over."""
+    state: dict[str, Any] = {
+        "py": random.Random(1), "old": np.random.RandomState(1), "new": np.random.default_rng(1),
+        "mt": np.random.Generator(np.random.MT19937(1)), "philox": np.random.Generator(np.random.Philox(1)),
+    }  # fmt: skip
+
+    def draw(s: dict[str, Any]) -> list[Any]:
+        deviates = [s[name].normal() for name in ("old", "new", "mt", "philox")]
+        return [
+            s["py"].random(),
+            s["py"].gauss(0, 1),
+            *deviates,
+            s["new"].integers(100),
+            s["mt"].integers(9, dtype=np.uint32),
+        ]
+
+    def change(s: dict[str, Any]) -> None:
+        draw(s)
+        s["born py"], s["born old"] = random.Random(2), np.random.RandomState(2)
+        s["born new"] = np.random.default_rng(2)
+
+    expected = copy.deepcopy(state)
+    change(expected)
+    before = dict(state)
+    round_trip(state, change, draw)
+    assert all(state[name] is before[name] for name in before)
+    assert [draw(state) for _ in range(3)] == [draw(expected) for _ in range(3)]
+    assert state["born py"].random() == expected["born py"].random()
+    assert state["born old"].normal() == expected["born old"].normal()
+    assert state["born new"].normal() == expected["born new"].normal()
+
+
+def test_a_capture_draws_nothing() -> None:
+    """No generator is a step further after a scan."""
+    mine: dict[str, Any] = {
+        "py": random.Random(5),
+        "old": np.random.RandomState(5),
+        "new": np.random.default_rng(5),
+        "a": np.arange(999),
+    }
+    states = (
+        random.getstate(),
+        repr(np.random.get_state()),
+        mine["py"].getstate(),
+        repr(mine["old"].get_state()),
+        mine["new"].bit_generator.state,
+    )
+    Session(mine).capture()
+    assert states == (
+        random.getstate(),
+        repr(np.random.get_state()),
+        mine["py"].getstate(),
+        repr(mine["old"].get_state()),
+        mine["new"].bit_generator.state,
+    )
+
+
+# NumPy ---------------------------------------------------------------------------------------------------------
+
+
+def arrays() -> dict[str, Any]:
+    base = np.arange(600, dtype=np.float64).reshape(20, 30)
+    shared: list[int] = []
+    holder = np.empty(3, dtype=object)
+    holder[:] = [shared, "b", None]
+    return {
+        "base": base, "rows": base[3:7], "column": base[:, 2], "reversed": base[::-1, ::2], "transposed": base.T,
+        "fortran": np.asfortranarray(np.arange(400.0).reshape(20, 20)), "zero": np.array(5), "empty": np.zeros((0, 3)),
+        "objects": holder, "shared": shared, "record": np.zeros(40, dtype=[("a", "i4"), ("b", "f8", (2,))]),
+        "text": np.array(["a", "bcd"]), "dates": np.array(["2020-01-01"], dtype="M8[D]"), "bool": np.array([True] * 700),
+        "viewed": base.view(np.int64), "broadcast": np.broadcast_to(np.arange(3), (4, 3)), "complex": np.ones(50, complex),
+        "permuted": np.arange(600.0).reshape(2, 3, 100).transpose(2, 0, 1).copy(order="K"),
+    }  # fmt: skip
+
+
+def same_arrays(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        if isinstance(value, np.ndarray):
+            got = found[name]
+            assert (got.dtype, got.shape, got.strides, got.flags.writeable) == (
+                value.dtype,
+                value.shape,
+                value.strides,
+                value.flags.writeable,
+            ), name
+            assert got.tobytes() == value.tobytes() or value.dtype.hasobject, name
+    assert found["objects"][0] is found["shared"]
+    for name in ("rows", "column", "reversed", "transposed", "viewed"):
+        assert np.shares_memory(found[name], found["base"]), name
+
+
+def change_arrays(s: dict[str, Any]) -> None:
+    s["base"] *= 2
+    s["rows"][:] = 7
+    s["fortran"][1, 2] = -1
+    s["zero"][()] = 9
+    s["objects"][2] = s["base"]
+    s["shared"].append(1)
+    s["record"]["b"][3] = 4
+    s["text"][0] = "zzz"
+    s["permuted"] += 1
+
+
+def spoil_arrays(s: dict[str, Any]) -> None:
+    s["base"][:] = -5
+    s["fortran"].fill(0)
+    s["zero"][()] = 0
+    s["objects"][:] = None
+    s["record"]["a"] = 1
+    s["permuted"].fill(0)
+    s["bool"][:] = False
+
+
+def test_arrays_come_back_in_place() -> None:
+    """Values, order, views and objects inside: as recorded, in the same memory."""
+    state, expected = arrays(), arrays()
+    change_arrays(expected)
+    before = dict(state)
+    addresses = {n: a.__array_interface__["data"] for n, a in state.items() if isinstance(a, np.ndarray)}
+    round_trip(state, change_arrays, spoil_arrays)
+    assert all(state[name] is before[name] for name in before)
+    assert addresses == {
+        n: a.__array_interface__["data"] for n, a in state.items() if isinstance(a, np.ndarray)
+    }
+    same_arrays(state, expected)
+    assert state["objects"][2] is state["base"]
+
+
+def test_arrays_born_since_the_entry_are_made() -> None:
+    """New arrays have the recorded order and share memory as recorded."""
+    expected = arrays()
+    change_arrays(expected)
+
+    def change(s: dict[str, Any]) -> None:
+        s.update(arrays())
+        change_arrays(s)
+
+    state = round_trip({"old": np.arange(5)}, change, lambda s: None)
+    same_arrays(state, expected)
+
+
+def test_writing_through_a_restored_view_is_seen() -> None:
+    """A view is a view again, of an array that existed as of one that did not."""
+
+    def change(s: dict[str, Any]) -> None:
+        s["view"] = s["base"][2:4]
+        s["new"] = np.ones((30, 30), order="F")
+        s["new view"] = s["new"][:, 3]
+
+    state = round_trip({"base": np.zeros(900)}, change, lambda s: s.pop("view"))
+    state["view"][:] = 3
+    state["new view"][:] = 4
+    assert state["base"][:5].tolist() == [0, 0, 3, 3, 0]
+    assert state["new"][5, 2:5].tolist() == [1, 4, 1]
+
+
+def test_read_only_arrays_and_resized_ones() -> None:
+    """`flags.writeable` is state; `resize` in place is undone."""
+    fixed, grown = np.arange(300.0), np.arange(5.0)
+
+    def change(s: dict[str, Any]) -> None:
+        fixed[0] = 5
+        fixed.flags.writeable = False
+        grown.resize(700, refcheck=False)
+
+    def spoil(s: dict[str, Any]) -> None:
+        fixed.flags.writeable = True
+        fixed[0] = 6
+        grown.resize(2, refcheck=False)
+
+    round_trip({"fixed": fixed, "grown": grown}, change, spoil)
+    assert (fixed[0], fixed.flags.writeable, grown.shape, grown[4]) == (5, False, (700,), 4)
+
+
+# What cannot be captured ---------------------------------------------------------------------------------------
+
+
+def test_live_opaque_objects_stay_new_ones_say_what_they_were() -> None:
+    """A lock that was there is there; one born since says so when it is used, not before."""
+    lock = threading.Lock()
+
+    def change(s: dict[str, Any]) -> None:
+        s["new"] = [threading.Lock(), threading.Event()]
+        s["holder"] = Plain(value=s["new"][0])
+
+    session = Session({"lock": lock})
+    change(session.state)
+    kept = session.capture()
+    session.restore(kept)
+    assert session.state["lock"] is lock
+    missing = session.state["new"][0]
+    assert session.state["holder"].value is missing
+    for use in (
+        lambda: missing.acquire(),
+        lambda: missing.__enter__(),
+        lambda: len(missing),
+        lambda: setattr(missing, "a", 1),
+    ):
+        with pytest.raises(
+            CannotRestoreError, match=r"object of type _thread\.lock, which no checkpoint holds"
+        ):
+            use()
+
+
+def test_sockets_and_files(tmp_path: Path) -> None:
+    """A file that is read is positioned; a new socket is a placeholder."""
+    path = tmp_path / "text"
+    path.write_text("one\ntwo\nthree\n")
+    with path.open() as file, socket.socket() as server:
+        state: dict[str, Any] = {"file": file}
+        session = Session(state)
+        file.readline()
+        state["socket"] = server
+        kept = session.capture()
+        file.read()
+        session.restore(kept)
+        assert state["file"] is file
+        assert file.readline() == "two\n"
+        with pytest.raises(CannotRestoreError, match="socket"):
+            state["socket"].send(b"")
+
+
+def numbers_up() -> Any:
+    n = 0
+    while True:
+        yield n
+        n += 1
+
+
+def test_generators_that_moved_on_block_a_checkpoint() -> None:
+    """One that stands where it stood at the entry does not; a finished one is finished again."""
+    moved, still, ends = numbers_up(), numbers_up(), iter([1])
+    session = Session({"m": moved, "s": still, "e": (x for x in ends)})
+    next(moved)
+    assert session.scan().blockers(session.entry) == ["generator numbers_up has moved on"]
+    session = Session(session.state)
+    assert session.scan().blockers(session.entry) == []
+    list(session.state["e"])
+    assert session.scan().blockers(session.entry) == []
+
+
+def test_iterators_of_python_are_positioned() -> None:
+    """Iterators that pickle can take apart are where they were, under one identity."""
+    import itertools
+
+    items = [1, 2, 3, 4]
+    state: dict[str, Any] = {
+        "items": items, "list": iter(items), "range": iter(range(9)), "count": itertools.count(3), "enum": enumerate(items),
+        "zip": zip(items, range(9), strict=False), "map": map(abs, items), "rev": reversed(items), "dict": iter({"a": 1, "b": 2}),
+    }  # fmt: skip
+
+    def advance(s: dict[str, Any]) -> None:
+        for name, value in s.items():
+            if name != "items":
+                next(value)
+
+    session = Session(state)
+    advance(state)
+    state["alias"] = [state["count"]]
+    kept = session.capture()
+    state.pop("alias")
+    advance(state)
+    session.restore(kept)
+    found = {name: next(value) for name, value in state.items() if name not in ("items", "alias", "rev")}
+    assert found == {"list": 2, "range": 1, "count": 4, "enum": (1, 2), "zip": (2, 1), "map": 2, "dict": "b"}
+    assert next(state["rev"]) == 3
+    assert state["alias"][0] is state["count"]
