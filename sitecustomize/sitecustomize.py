@@ -71,7 +71,7 @@ def take_over(event: str, argument: str) -> None:
     """Runs the program in florhook; returns only where it is to be run plainly."""
     before = sys.modules.get("__main__")
     try:
-        import_activate().take_over(event, argument)
+        import_activate().take_over(event, argument)  # type: ignore[no-untyped-call]
     except Exception as error:
         complain(error)
         if sys.modules.get("__main__") is not before:

@@ -574,6 +574,18 @@ def test_patches_look_like_the_originals(overlay: Overlay) -> None:
         assert file.read() == "alpha\n"
 
 
+def test_an_error_keeps_its_context(overlay: Overlay) -> None:
+    """Raised while another is handled, an error names that one, and only one frame is ours."""
+    try:
+        raise KeyError("first")
+    except KeyError:
+        with pytest.raises(FileNotFoundError) as caught:
+            os.remove("nowhere")
+    assert isinstance(caught.value.__context__, KeyError)
+    assert not caught.value.__suppress_context__
+    assert len(caught.traceback) == 2
+
+
 def test_uninstall_puts_everything_back(project: Path, tmp_path: Path) -> None:
     names = ("open", "stat", "scandir", "unlink", "rename", "getcwd")
     before = [open, io.open, io.FileIO, *(getattr(os, name) for name in names), sqlite3.connect]

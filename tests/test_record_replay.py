@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ def record(flor: Flor, *args: str, **changes: str) -> Any:
 
 def replay(flor: Flor, *args: str, **changes: str) -> tuple[str, dict[str, Any]]:
     """Output and figures of a replay, which has to print what a plain run prints in lines that begin with @@."""
-    plain = flor.python(*args)
+    elsewhere = flor.home.parent / "plain"  # a plain run writes files of its own
+    shutil.copytree(flor.folder, elsewhere)
+    plain = Flor(elsewhere, flor.home).python(*args)
+    shutil.rmtree(elsewhere)
     before = files_of(flor.folder)
     stats = flor.home.parent / "stats.json"
     done = flor(*args, FLOR_MODE="replay", FLOR_STATS=str(stats), **changes)

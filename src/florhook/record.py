@@ -47,7 +47,7 @@ def record(target: Target, settings: Settings) -> None:
         meta(seed, settings),
     )
     recording = Recording.start(settings.home, row, staging_limit())
-    recorder = Recorder(program, recording, settings.epsilon)
+    recorder = Recorder(program, recording, settings.epsilon, row.started)
     tee = Tee(recorder.wrote)
     started = time.perf_counter()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -49,6 +49,14 @@ class Overlay:
     def paused(self) -> AbstractContextManager[None]:
         """Let this thread see and change the real files meanwhile."""
         return self._tree.paused()
+
+    def before_read(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with the canonical path of each file that is about to be read."""
+        self._operations.before_read = tell
+
+    def version_of(self, path: str) -> str:
+        """The real path of the overlay's version of a file, whether or not there is one; `path` is canonical."""
+        return self._tree.upper(path)
 
     def forget(self, path: str | os.PathLike[str]) -> None:
         """Drop the overlay's version of a file, or of a folder and all in it: reads see the real one again."""

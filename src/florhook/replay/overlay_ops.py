@@ -21,6 +21,7 @@ class Operations:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self.before_read: Callable[[str], None] | None = None  # told the canonical path of a file to be read
 
     # Paths
 
@@ -116,7 +117,17 @@ class Operations:
 
     # Opening
 
+    def _announce(self, path: Any, dir_fd: int | None = None) -> None:
+        """Say that a file is about to be read, since what there is to read may be decided then."""
+        if self.before_read is None:
+            return
+        place = self.place(path, dir_fd)
+        if place is not None and place.layer in (Layer.LOWER, Layer.UPPER):
+            self.before_read(place.path)
+
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if not flags & os.O_TRUNC:
+            self._announce(path, dir_fd)
         creates = flags & os.O_CREAT
         exclusive = creates and flags & os.O_EXCL
         place = self.place(path, dir_fd, follow=not (flags & os.O_NOFOLLOW or exclusive))
@@ -169,6 +180,9 @@ class Operations:
     ) -> Any:
         if opener is None and self.needs_opener(file, mode):
             opener = self.opener
+        elif opener is None and isinstance(mode, str):
+            self._announce(file)
+            opener = self.opener if self.needs_opener(file, mode) else None
         return real.open_file(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
     def needs_opener(self, file: Any, mode: Any) -> bool:
@@ -418,6 +432,7 @@ class Operations:
 
     def readable(self, path: Any) -> Any:
         """The path at which C code finds what the program would read."""
+        self._announce(path)
         place = self.place(path)
         return _at(place, path)
 

@@ -15,9 +15,11 @@ from ..logs.hindsight import ReplayOutput
 from ..record import pin_hash_seed, watch
 from ..runtime import entropy, probes
 from ..runtime.program import Program
-from ..runtime.replayer import Replayer
+from ..runtime.replayer import EVERYTHING, Replayer
 from ..settings import Settings
+from ..store.rows import CheckpointRow
 from ..store.store import Store
+from .files import FileHistory, Files
 from .overlay import Overlay
 from .plan import Question, parse_selection
 from .record import Record
@@ -61,8 +63,20 @@ def run_worker(target: Target, settings: Settings) -> None:
         _report(task["status"], report)
         os._exit(0)
 
-    replayer.on_restore, replayer.on_end = output.restored, end
     overlay = Overlay(Path(task["overlay"]))
+    history = FileHistory(record.run.started, record.run.ended)
+    files = Files(
+        overlay,
+        history,
+        lambda path: restart(EVERYTHING, f"{path} was written again later in the run"),
+        lambda path: replayer.notes.append(f"{path} was changed after the run"),
+    )
+
+    def restored(checkpoint: CheckpointRow, before: float) -> None:
+        files.jumped(before, checkpoint.taken)
+        output.restored(checkpoint.out)
+
+    replayer.on_restore, replayer.on_end, replayer.bring_file_to = restored, end, files.bring_to
 
     def at_start(module: ModuleType) -> None:
         builtins.__flor__ = probes  # type: ignore[attr-defined]
@@ -71,6 +85,7 @@ def run_worker(target: Target, settings: Settings) -> None:
         probes.hindsight = output.hindsight
         entropy.guarded(set_state)(entropy.PYTHON)
         output.install()
+        overlay.before_read(files.before_read)
         overlay.install()
 
     def at_exit(exit_code: int) -> None:

@@ -48,7 +48,7 @@ def write(library: str, state: bytes) -> None:
 
 
 def _numpy() -> Any:
-    return sys.modules["numpy.random"].mtrand._rand  # type: ignore[attr-defined]
+    return sys.modules["numpy.random"].mtrand._rand
 
 
 def guarded(do: Callable[[str], object]) -> Callable[[str], None]:

@@ -55,12 +55,13 @@ class Watch:
 class Recorder(Tracker):
     """Takes the calls of the injected code."""
 
-    def __init__(self, program: Program, recording: Recording, epsilon: float) -> None:
+    def __init__(self, program: Program, recording: Recording, epsilon: float, started: float) -> None:
+        """`started`: the time of the run's row, from which all other times count."""
         super().__init__(program)
         self.recording = recording
         self.budget = Budget(epsilon)
         self.everything = math.isinf(epsilon)
-        self.origin = time.perf_counter()
+        self.origin = time.perf_counter() - (time.time() - started)
         self.main_thread = threading.get_ident()
         self.active = True
         self.problem = ""  # why it is not active any more

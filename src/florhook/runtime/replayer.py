@@ -29,6 +29,7 @@ from .roots import roots, set_world
 
 Name = tuple[Any, ...]
 MOST_DIFFERENCES = 5
+EVERYTHING = "*"  # to be avoided: all checkpoints but those of main loops' entries, which make a run its own
 
 
 class Turn:
@@ -68,7 +69,8 @@ class Replayer(Tracker):
         self.record, self.question, self.avoid, self.restart = record, question, avoid, restart
         self.pid, self.main_thread = os.getpid(), threading.get_ident()
         self.foreign = threading.local()  # open loops of other threads
-        self.on_restore: Callable[[int], None] = lambda out: None
+        self.on_restore: Callable[[CheckpointRow, float], None] = lambda checkpoint, before: None
+        self.bring_file_to: Callable[[Any, int], None] | None = None
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
         self.verified = self.diverged = self.unverified = 0
@@ -213,6 +215,8 @@ class Replayer(Tracker):
         loop = turn.loop
         assert loop is not None
         unusable = set(loop.checkpoints) if loop.site.key in self.avoid or not loop.row.entry else set()
+        if EVERYTHING in self.avoid:
+            unusable |= set(loop.checkpoints) - {0}
         if context.site.tight or not can_position(context.site.kind, context.iterable):
             unusable |= {k for k in loop.checkpoints if k > 0}
         steps = steps_for(loop, self.question, unusable)
@@ -305,8 +309,15 @@ class Replayer(Tracker):
         self.skipped += (loop.known if iteration == EXIT else iteration) - before
         self.blocks_skipped += iteration == EXIT
         self.jumps += 1
-        self.on_restore(checkpoint.out)
+        self.on_restore(checkpoint, self._time_at(loop, before))
         self.restore_s += time.perf_counter() - began
+
+    @staticmethod
+    def _time_at(loop: Loop, boundary: int) -> float:
+        """When the run was at a boundary of a loop, or at the last place before it that is known."""
+        if boundary in loop.iterations:
+            return loop.iterations[boundary].began
+        return loop.checkpoints[boundary].taken if boundary in loop.checkpoints else loop.row.entered
 
     def _position(self, context: Context, turn: Turn, iteration: int) -> None:
         if iteration == EXIT:
@@ -325,6 +336,7 @@ class Replayer(Tracker):
             lambda index: read(digests[2 + index]),
             live,
             functools.partial(self.restart, site),
+            self.bring_file_to,
         )
         return loader.load([tuple(name) for name, *_ in json.loads(checkpoint.meta)])
 

@@ -37,11 +37,13 @@ class Loader:
         leaf: Callable[[int], Any],
         live: Sequence[Any],
         touched: Callable[[str], NoReturn] = _raise,
+        bring_file_to: Callable[[Any, int], None] | None = None,
     ) -> None:
         load_imported()
         self.environment = environment
         self.stream, self.leaf, self.live = stream, leaf, live
         self.touched = touched  # called when the program needs what a checkpoint does not hold
+        self._bring_file_to = bring_file_to
         self.numbers, born, self.hints = pickle.loads(table)
         self.at = -1  # the object whose content is being applied
         self.born: dict[int, tuple[str, bytes]] = {index: (kind, shell) for index, kind, shell in born}
@@ -126,6 +128,12 @@ class Loader:
         if missing:
             raise CannotRestoreError(f"{code.co_name} now uses {missing[0]} of the function around it")
         return tuple(known[name] for name in code.co_freevars) or None
+
+    def bring_file_to(self, file: Any, position: int) -> None:
+        """Make a file that is being written what it was when it had that position."""
+        if self._bring_file_to is None:
+            raise CannotRestoreError(f"{file.name} was being written")
+        self._bring_file_to(file, position)
 
     def missing(self, what: str) -> Missing:
         return Missing(what, self.touched)

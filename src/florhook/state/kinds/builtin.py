@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
 
+STANDARD_STREAMS = 2  # the highest of their descriptors
 DATA_CLASS_ATTRIBUTES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}
 
 
@@ -348,9 +349,9 @@ class Suspended(Kind):
 
 
 class File(Kind):
-    """An open file: its position. What it holds is not captured."""
+    """An open file: its position. What it holds is not captured, but found again on disk."""
 
-    name, how = "file", "position"
+    name, how = "file", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> str:
         return str(getattr(obj, "name", obj))
@@ -362,9 +363,11 @@ class File(Kind):
         if obj.closed:
             return ("closed",)
         try:
-            # `tell` flushes; a file being written to is left alone, its position is its end.
-            if obj.readable() and not obj.writable() and obj.seekable():
-                return ("at", obj.tell())
+            if obj.fileno() > STANDARD_STREAMS and obj.seekable():
+                if not obj.writable():
+                    return ("at", obj.tell())
+                obj.flush()
+                return ("written", obj.tell())
         except (OSError, ValueError):
             pass
         return ("open",)
@@ -374,6 +377,8 @@ class File(Kind):
             obj.close()
         elif content[0] == "at" and not obj.closed:
             obj.seek(content[1])
+        elif content[0] == "written" and not obj.closed and obj.tell() != content[1]:
+            loader.bring_file_to(obj, content[1])
 
 
 class StringIO(Kind):
@@ -540,7 +545,8 @@ def _has_begun(obj: Any) -> bool:
 PLAIN: Iterable[type] = (
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, frozenset, range,
     slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
-    types.ModuleType, types.MethodType, types.BuiltinFunctionType, weakref.ref, weakref.ProxyType, weakref.CallableProxyType, types.CodeType,
+    types.ModuleType, types.MethodType, types.BuiltinFunctionType, types.CodeType,
+    weakref.ref, weakref.ProxyType, weakref.CallableProxyType,
     types.GenericAlias, types.MethodDescriptorType, types.WrapperDescriptorType,
     property, staticmethod, classmethod,
 )  # fmt: skip

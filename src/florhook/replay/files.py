@@ -1,0 +1,115 @@
+"""Which version of a file a replayed program must find, after parts of the run were skipped.
+
+The user's folder holds files as the run left them at its end; the overlay holds what the replay wrote. After a jump
+either may be the wrong one: the overlay's may be older than what the skipped part wrote, the user's may be newer than
+the place that the replay is at. The time at which the run last wrote a file tells; where it does not, the replay is
+run again without skipping.
+
+All times here are seconds since the epoch. What the overlay holds gets the time `BEFORE_JUMP` at each jump, so that what
+the replay writes afterwards is known by having another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from enum import Enum, auto
+from typing import Any
+
+from ..state.restore import CannotRestoreError
+from .overlay import Overlay
+
+CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be
+BEFORE_JUMP = 1.0
+LATER = 2.0  # seconds after the end of the run: the file was changed by somebody else
+
+
+class Version(Enum):
+    AS_IT_IS = auto()  # what the overlay shows
+    OF_THE_RUN = auto()  # the user's file, as the run left it
+    UNKNOWN = auto()  # a version that is nowhere
+    CHANGED_SINCE = auto()  # the user's file, which is not the run's any more
+
+
+class FileHistory:
+    """What was skipped so far."""
+
+    def __init__(self, started: float, ended: float | None) -> None:
+        self.started, self.ended = started, ended
+        self.skipped: list[tuple[float, float]] = []
+        self.restored_at = 0.0
+
+    def jumped(self, before: float, after: float) -> None:
+        """The replay went from one place of the run to a later one; seconds since the start of the run."""
+        if after > before:
+            self.skipped.append((self.started + before, self.started + after))
+        self.restored_at = self.started + after
+
+    def version(self, users: float | None, overlays: float | None) -> Version:
+        """Which version holds here, by the times of the user's file and of the overlay's (None: there is none)."""
+        if users is None or users < self.started - CLOCK:
+            return Version.AS_IT_IS
+        if self.ended is not None and users > self.ended + LATER:
+            return Version.CHANGED_SINCE if overlays is None else Version.AS_IT_IS
+        if not self.skipped or overlays not in (None, BEFORE_JUMP):
+            return Version.AS_IT_IS
+        if any(before < users <= after for before, after in self.skipped):
+            return Version.OF_THE_RUN
+        near = any(before - CLOCK <= users <= before for before, _ in self.skipped)
+        return Version.UNKNOWN if near or users > self.restored_at else Version.AS_IT_IS
+
+
+class Files:
+    """Holds an overlay to the history; `unknown(path)` and `changed(path)` are called where it says so."""
+
+    def __init__(self, overlay: Overlay, history: FileHistory, unknown: Any, changed: Any) -> None:
+        self.overlay, self.history = overlay, history
+        self.unknown, self.changed = unknown, changed
+        self._told: set[str] = set()
+
+    def jumped(self, before: float, after: float) -> None:
+        """The replay went from one place of the run to a later one; seconds since the start of the run."""
+        self.history.jumped(before, after)
+        with self.overlay.paused():
+            for folder, _, names in os.walk(self.overlay.version_of("")):
+                for name in names:
+                    with contextlib.suppress(OSError):
+                        os.utime(os.path.join(folder, name), (BEFORE_JUMP,) * 2, follow_symlinks=False)
+
+    def before_read(self, path: str) -> None:
+        """The program is about to read the file with that canonical path."""
+        with self.overlay.paused():
+            version = self.history.version(_time_of(path), _time_of(self.overlay.version_of(path)))
+        if version is Version.OF_THE_RUN:
+            self.overlay.forget(path)
+        elif version is Version.UNKNOWN:
+            self.unknown(path)
+        elif version is Version.CHANGED_SINCE and path not in self._told:
+            self._told.add(path)
+            self.changed(path)
+
+    def bring_to(self, file: Any, position: int) -> None:
+        """Give an open file that the program writes the content that it had, up to the recorded position."""
+        if not isinstance(file.name, (str, bytes)):
+            raise CannotRestoreError("a file without a name was being written")
+        path = os.path.realpath(os.fsdecode(file.name))
+        with self.overlay.paused():
+            changed = _time_of(path)
+            if changed is None or changed < self.history.started - CLOCK:
+                raise CannotRestoreError(f"{path} is not as the run left it")
+            with open(path, "rb") as source:
+                data = source.read(position)
+        if len(data) < position:
+            raise CannotRestoreError(f"{path} is shorter than it was in the run")
+        descriptor = file.fileno()
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, data)
+        file.seek(0, os.SEEK_END)
+
+
+def _time_of(path: str) -> float | None:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None

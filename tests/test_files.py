@@ -1,0 +1,129 @@
+"""Files that a program writes in its loops and reads back: a replay that skips must find the recorded versions."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from conftest import Flor
+from florhook.replay.files import BEFORE_JUMP, FileHistory, Version
+from test_record_replay import probe, record, replay
+
+STARTED, ENDED = 1000.0, 1100.0
+
+
+@pytest.mark.parametrize(
+    ("users", "overlays", "version"),
+    [
+        (None, None, Version.AS_IT_IS),
+        (900.0, None, Version.AS_IT_IS),  # was there before the run
+        (900.0, BEFORE_JUMP, Version.AS_IT_IS),
+        (1200.0, None, Version.CHANGED_SINCE),
+        (1015.0, None, Version.OF_THE_RUN),  # last written in the part that was skipped
+        (1015.0, BEFORE_JUMP, Version.OF_THE_RUN),  # the overlay's is from before the jump
+        (1015.0, 1e12, Version.AS_IT_IS),  # written by the replay after the jump
+        (1005.0, None, Version.AS_IT_IS),  # last written in the part that was executed
+        (1030.0, None, Version.UNKNOWN),  # written again later: the version of now is nowhere
+        (1030.0, BEFORE_JUMP, Version.UNKNOWN),
+    ],
+)
+def test_the_time_of_the_last_write_tells_the_version(
+    users: float | None, overlays: float | None, version: Version
+) -> None:
+    """A run of 100 s of which the seconds 10 to 20 were skipped."""
+    history = FileHistory(STARTED, ENDED)
+    history.jumped(10.0, 20.0)
+    assert history.version(users, overlays) is version
+
+
+def test_without_a_jump_everything_is_as_it_is() -> None:
+    """Nothing was skipped, so the replay has written what the run had written."""
+    assert FileHistory(STARTED, ENDED).version(1030.0, 5.0) is Version.AS_IT_IS
+
+
+BEST = """
+    import time
+    def save(epoch):
+        with open("best.txt", "w") as file:
+            file.write(str(epoch))
+    def rare(epoch):
+        pass
+    for epoch in range(6):
+        time.sleep(0.05)
+        if epoch == 1:
+            rare(epoch)
+        if epoch in (1, 4):
+            save(epoch)
+    with open("best.txt") as file:
+        best = file.read()
+    print(best)
+"""
+
+
+def test_a_checkpoint_file_is_read_in_the_version_of_the_run(flor: Flor) -> None:
+    """Epoch 1 is executed and writes its file; epoch 4, whose file is read at the end, is skipped."""
+    flor.write("train.py", BEST)
+    record(flor, "train.py")
+    probe(flor, "train.py", "def rare(epoch):", "    print('@@', epoch)")
+    probe(flor, "train.py", "best = file.read()", "print('@@', best)")
+    output, stats = replay(flor, "train.py")
+    assert output == "@@ 1\n@@ 4\n"
+    assert stats["iterations_skipped"] > 0
+
+
+def test_a_file_that_was_overwritten_later_is_not_read_in_the_wrong_version(flor: Flor) -> None:
+    """What the second stage left is not what the first had read: the replay runs in full."""
+    flor.write(
+        "train.py",
+        """
+        import time
+        for epoch in range(4):
+            time.sleep(0.05)
+            open("model.txt", "w").write(f"first {epoch}")
+        kept = open("model.txt").read()
+        print(kept)
+        for epoch in range(4):
+            time.sleep(0.05)
+            open("model.txt", "w").write(f"second {epoch}")
+        """,
+    )
+    record(flor, "train.py")
+    probe(flor, "train.py", "kept = open", "print('@@', kept)")
+    output, _ = replay(flor, "train.py")
+    assert output == "@@ first 3\n"
+
+
+def test_a_log_that_is_written_on_has_its_length(flor: Flor) -> None:
+    """After a jump the open file holds what it held in the run, and its position is that of the run."""
+    flor.write(
+        "train.py",
+        """
+        import time
+        log = open("log.txt", "w")
+        for epoch in range(6):
+            time.sleep(0.05)
+            log.write(f"epoch {epoch}\\n")
+        log.close()
+        print(open("log.txt").read().count("epoch"))
+        """,
+    )
+    record(flor, "train.py")
+    probe(flor, "train.py", "log.write(", "print('@@', epoch, log.tell())")
+    output, _ = replay(flor, "train.py", FLOR_SELECT="epoch=4:5")
+    assert output == "@@ 4 40\n"
+    output, _ = replay(flor, "train.py", FLOR_LOG="all", FLOR_SELECT="epoch=4:5")
+    assert output.splitlines()[-1] == "6"
+
+
+def test_a_data_file_that_was_changed_after_the_run_is_named(flor: Flor) -> None:
+    """The replay reads what is there now, and says so."""
+    flor.write("train.py", "for i in range(3):\n    total = open('data.txt').read()\n    print(total)\n")
+    data = flor.write("data.txt", "1")
+    record(flor, "train.py")
+    data.write_text("2")
+    os.utime(data, (time.time() + 60, time.time() + 60))
+    probe(flor, "train.py", "print(total)", "print('@@', total)")
+    done = flor("train.py", FLOR_MODE="replay")
+    assert "data.txt was changed after the run" in done.stderr
