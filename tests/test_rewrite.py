@@ -9,6 +9,7 @@ import os
 import sys
 import sysconfig
 import textwrap
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -888,7 +889,7 @@ def handler_of(mode: str, program: Program, problems: list[str]) -> Any:
             lambda *why: problems.append(str(why)),
         )  # type: ignore[arg-type,return-value]
     recording: Any = FakeRecording()
-    recorder = Recorder(program, recording, float("inf") if mode == "record all" else 0.0667)
+    recorder = Recorder(program, recording, float("inf") if mode == "record all" else 0.0667, time.time())
     recorder.stop = lambda error: problems.append(repr(error))  # type: ignore[method-assign]
     return recorder
 

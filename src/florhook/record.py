@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
+
 from . import __version__
 from .hook import finder
 from .hook.scope import Scope
@@ -147,12 +149,7 @@ def meta(seed: str, settings: Settings) -> dict[str, Any]:
 
 def staging_limit() -> int:
     """Bytes of staging memory: a share of what is free, within limits."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        available = 4 * LEAST_STAGING
-    return max(LEAST_STAGING, min(MOST_STAGING, int(available * STAGING_SHARE)))
+    return max(LEAST_STAGING, min(MOST_STAGING, int(psutil.virtual_memory().available * STAGING_SHARE)))
 
 
 def write_stats(path: Path | None, stats: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ class Patches:
                 respell(error, args, kwargs, two)
                 if nameless:
                     del error.filename
-                raise error.with_traceback(None)  # our own frames say nothing to the user
+                raise error.with_traceback(None)  # noqa: B904 - the same error, without our own frames
 
         stand_in.__name__ = original.__name__
         stand_in.__qualname__ = original.__qualname__

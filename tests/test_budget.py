@@ -1,0 +1,131 @@
+"""The budget: the paper's joint invariant, and the bound that it promises."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florhook.runtime.budget import FLOOR, FREE, RESTORE_FACTOR, Block, Budget
+
+LONG = 1e9  # seconds into the run: the share of all blocks together never says no
+
+
+def test_the_joint_invariant_by_hand() -> None:
+    """M/C < n/(k+1) · min(1/(1+c), ε), with C = 10 s, ε = 0.1: M must be below n/(k+1) seconds."""
+    budget = Budget(0.1)
+    block = Block(executions=1, checkpoints=0, compute=10.0)
+    for n, k, cost, worth in [(1, 0, 0.99, True), (1, 0, 1.0, False), (4, 1, 1.99, True), (4, 1, 2.01, False), (4, 3, 1.01, False)]:
+        block.executions, block.checkpoints, block.compute, block.cost = n, k, 10.0 * n, cost
+        assert budget.allows(block, LONG, typical=99.0) is worth, (n, k, cost)
+
+
+def test_a_restore_must_be_worth_more_than_running_again() -> None:
+    """However much may be spent (ε = 5), M + R = (1+c)·M stays below n·C/(k+1)."""
+    budget = Budget(5.0)
+    block = Block(executions=1, compute=1.0, cost=1 / (1 + RESTORE_FACTOR) - 0.01)
+    assert budget.allows(block, LONG, 1.0)
+    block.cost += 0.02
+    assert not budget.allows(block, LONG, 1.0)
+
+
+def test_what_is_typical_stands_in_for_a_cost_that_is_not_known() -> None:
+    """A block without a checkpoint goes by the others' cost; then by its own."""
+    budget = Budget(0.1)
+    block = Block(executions=1, compute=10.0)
+    assert budget.allows(block, LONG, typical=0.5)
+    assert not budget.allows(block, LONG, typical=2.0)
+    budget.took(block, 0.2)
+    assert (block.checkpoints, block.cost, budget.spent) == (1, 0.2, 0.2)
+    assert budget.allows(block, LONG, typical=2.0)
+
+
+def test_the_share_of_all_blocks_together() -> None:
+    """Nothing is taken that would bring the sum above ε of the time so far; a first one may be early."""
+    budget = Budget(0.1, spent=1.0)
+    block = Block(executions=100, checkpoints=1, compute=100.0, cost=0.5)
+    assert not budget.allows(block, 14.9, 0.0)
+    assert budget.allows(block, 15.1, 0.0)
+    block.checkpoints = 0
+    assert budget.allows(block, 15.0 - FREE / 0.1 + 0.1, 0.0)
+    assert not budget.allows(block, 15.0 - FREE / 0.1 - 0.1, 0.0)
+
+
+def test_a_block_that_never_ran_is_given_the_benefit() -> None:
+    """At a loop's first entry nothing is known but the budget."""
+    assert Budget(0.1).allows(Block(), 100.0, 1.0)
+    assert not Budget(0.1).allows(Block(), 1.0, 1.0)
+
+
+def test_everything_is_taken_with_an_infinite_budget() -> None:
+    """Every boundary whose spacing is within FLOOR of its cost."""
+    budget = Budget(math.inf, spent=1e9)
+    block = Block(executions=10, checkpoints=10, compute=1.0, cost=1.0)
+    assert budget.allows(block, 0.0, 1.0, spacing=1.01 / FLOOR)
+    assert not budget.allows(block, 0.0, 1.0, spacing=0.99 / FLOOR)
+    assert budget.allows(block, 0.0, 1.0) is (0.1 * FLOOR > 1.0)
+    assert budget.allows(Block(), 0.0, 1.0), "the mean of nothing is no reason to refuse"
+
+
+def test_blocks_are_told_apart() -> None:
+    """By site and by kind."""
+    budget = Budget(0.1)
+    budget.block(1, "exit").ran(2.0)
+    budget.block(1, "exit").ran(4.0)
+    assert budget.block(1, "exit").mean == 3.0
+    assert budget.block(1, "boundary").executions == 0
+    assert math.isnan(budget.block(2, "exit").mean)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    epsilon=st.sampled_from([0.01, 0.0667, 0.5]),
+    costs=st.lists(st.floats(1e-4, 5.0), min_size=20, max_size=200),
+    blocks=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=4),
+    seed=st.randoms(use_true_random=False),
+)
+def test_the_overhead_is_bounded(epsilon: float, costs: list[float], blocks: list[float], seed: object) -> None:
+    """Whatever blocks cost and take, all checkpoints but the last of each block that surprised cost ε of the run.
+
+    A cost is known only once it was paid, so each block may be wrong by what its cost grew in one step.
+    """
+    budget, now, slack = Budget(epsilon), 0.0, 0.0
+    for step, cost in enumerate(costs):
+        site = step % len(blocks)
+        block = budget.block(site, "boundary")
+        block.ran(blocks[site])
+        now += blocks[site]
+        expected = block.cost or 0.01
+        if budget.allows(block, now, typical=0.01, spacing=blocks[site]):
+            slack = max(slack, cost - expected, 0.0)
+            budget.took(block, cost)
+            now += cost
+    assert budget.spent <= epsilon * now + slack + FREE * 1.0001
+
+
+@settings(max_examples=100, deadline=None)
+@given(cost=st.floats(1e-3, 1.0), compute=st.floats(1e-3, 1.0), epsilon=st.sampled_from([0.02, 0.0667, 0.3]))
+def test_a_steady_block_is_spread_evenly(cost: float, compute: float, epsilon: float) -> None:
+    """With constant M and C, about one in M/(C·ε) executions has a checkpoint, and never more than ε allows."""
+    budget, now = Budget(epsilon), 0.0
+    block = budget.block(0, "boundary")
+    for _ in range(2000):
+        block.ran(compute)
+        now += compute
+        if budget.allows(block, now, cost):
+            budget.took(block, cost)
+            now += cost
+    most = block.compute * min(epsilon, 1 / (1 + RESTORE_FACTOR)) / cost
+    assert most * 0.85 - 2 <= block.checkpoints <= min(most, 2000) + 1 or block.checkpoints == 2000
+
+
+@pytest.mark.parametrize("cost", [0.5, 1000.0])
+def test_what_is_never_worth_it_is_never_taken(cost: float) -> None:
+    """A loop of microseconds with a state of gigabytes."""
+    budget = Budget(0.0667)
+    block = budget.block(0, "boundary")
+    for step in range(1000):
+        block.ran(1e-6)
+        assert not budget.allows(block, 100.0 + step * 1e-6, cost)
