@@ -8,10 +8,10 @@ import time
 import pytest
 
 from conftest import Flor
-from florhook.replay.files import BEFORE_JUMP, FileHistory, Version
+from florhook.replay.files import FileHistory, Version
 from test_record_replay import probe, record, replay
 
-STARTED, ENDED = 1000.0, 1100.0
+STARTED, ENDED, NOW = 1000.0, 1100.0, 2e9
 
 
 @pytest.mark.parametrize(
@@ -19,28 +19,33 @@ STARTED, ENDED = 1000.0, 1100.0
     [
         (None, None, Version.AS_IT_IS),
         (900.0, None, Version.AS_IT_IS),  # was there before the run
-        (900.0, BEFORE_JUMP, Version.AS_IT_IS),
+        (900.0, 0.0, Version.AS_IT_IS),
         (1200.0, None, Version.CHANGED_SINCE),
-        (1015.0, None, Version.OF_THE_RUN),  # last written in the part that was skipped
-        (1015.0, BEFORE_JUMP, Version.OF_THE_RUN),  # the overlay's is from before the jump
-        (1015.0, 1e12, Version.AS_IT_IS),  # written by the replay after the jump
-        (1005.0, None, Version.AS_IT_IS),  # last written in the part that was executed
-        (1030.0, None, Version.UNKNOWN),  # written again later: the version of now is nowhere
-        (1030.0, BEFORE_JUMP, Version.UNKNOWN),
+        (1015.0, None, Version.OF_THE_RUN),  # last written in the first part that was skipped
+        (1015.0, 0.0, Version.OF_THE_RUN),  # the overlay's is from before that
+        (1015.0, NOW, Version.AS_IT_IS),  # written by the replay after the last jump
+        (1035.0, 1.0, Version.OF_THE_RUN),
+        (1015.0, 1.0, Version.AS_IT_IS),  # the replay wrote it between the two
+        (1005.0, 0.0, Version.AS_IT_IS),  # last written in a part that was executed
+        (1009.995, 0.0, Version.AS_IT_IS),  # in its last moment, and by the replay too
+        (1029.995, 0.0, Version.UNKNOWN),  # just before or just in the second part?
+        (1050.0, None, Version.UNKNOWN),  # written again later: the version of now is nowhere
+        (1050.0, 0.0, Version.UNKNOWN),
     ],
 )
 def test_the_time_of_the_last_write_tells_the_version(
     users: float | None, overlays: float | None, version: Version
 ) -> None:
-    """A run of 100 s of which the seconds 10 to 20 were skipped."""
+    """A run of 100 s of which the seconds 10 to 20 and 30 to 40 were skipped."""
     history = FileHistory(STARTED, ENDED)
     history.jumped(10.0, 20.0)
+    history.jumped(30.0, 40.0)
     assert history.version(users, overlays) is version
 
 
 def test_without_a_jump_everything_is_as_it_is() -> None:
     """Nothing was skipped, so the replay has written what the run had written."""
-    assert FileHistory(STARTED, ENDED).version(1030.0, 5.0) is Version.AS_IT_IS
+    assert FileHistory(STARTED, ENDED).version(1030.0, NOW) is Version.AS_IT_IS
 
 
 BEST = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import itertools
 import os
 import sys
 import sysconfig
@@ -1418,8 +1419,170 @@ if sys.version_info >= (3, 11):
     """
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", PROGRAMS)
+TELLING = {
+    ("the iterable is not touched", "record"): "hasattr() of the iterable, and tuple() of a list's subclass in a scan",
+    ("the iterable is not touched", "record all"): "hasattr() of the iterable, and tuple() of a list's subclass in a scan",
+    ("what can be seen of names", "replay"): "restored names come before the loop, by the alphabet: so locals() is ordered",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(*both, marks=[pytest.mark.xfail(strict=True, reason=TELLING[both])] if both in TELLING else [])
+        for both in itertools.product(PROGRAMS, MODES)
+    ],
+)
 def test_no_program_can_tell(name: str, mode: str) -> None:
     """Output, exceptions and their tracebacks are those of the plain program."""
     assert run_in(mode, PROGRAMS[name]) == run_in("plain", PROGRAMS[name])
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("name", ["return closes", "exception closes", "tight", "list", "closure", "else"])
+@pytest.mark.xfail(strict=True, reason="Context.iterable and Watch.cells live on until the next loop is entered")
+def test_nothing_lives_longer(name: str, mode: str) -> None:
+    """Iterables and what closures hold are let go when plain Python lets them go: generators close, objects die."""
+    thing = """
+        class T:
+            def __del__(self): print("del")
+            def __iter__(self):
+                try: yield 1
+                finally: print("closed")
+        def call(f):
+            try: f()
+            except KeyError: print("caught")
+            print("after")
+    """
+    uses = {
+        "return closes": "def f():\n    for x in T.__iter__(0):\n        len([])\n        return\ncall(f)",
+        "exception closes": "def f():\n    for x in T.__iter__(0):\n        raise KeyError(len([]))\ncall(f)",
+        "tight": "def f():\n    for x in T():\n        return\ncall(f)",
+        "list": "def f():\n    for x in [T()]:\n        len([])\n        return\ncall(f)",
+        "closure": "def f():\n    t = T()\n    k = lambda: t\n    while True:\n        len([])\n        return\ncall(f)",
+        "else": "for x in T(): len([])\nelse: print('else')\nprint('after')",
+    }
+    source = textwrap.dedent(thing) + uses[name]
+    assert run_in(mode, source) == run_in("plain", source)
+
+
+@pytest.mark.parametrize("mode", ["record", "record all"])
+@pytest.mark.xfail(strict=True, reason="a RecursionError in a probe is taken for an error of florhook and ends the recording")
+def test_a_recursion_error_of_the_program_ends_no_recording(mode: str) -> None:
+    """The deepest frame may be in a probe."""
+    source = "def f():\n    for x in range(1):\n        len([])\n        f()\ntry: f()\nexcept RecursionError as e: print(type(e))"
+    assert run_in(mode, source)[0] == "<class 'RecursionError'>\n"
+
+
+@pytest.mark.xfail(strict=True, reason="functions inside one that others compile are marked")
+def test_functions_inside_compiled_ones_are_left_alone() -> None:
+    """numba compiles the inner function with the outer one, from its bytecode."""
+    source = "@njit\ndef f(n):\n\n    def g(x):\n        return x\n    return g(n)"
+    assert rewritten(source)[0] == source
+
+
+# Positions -----------------------------------------------------------------------------------------------------
+
+
+def lines_of(code: CodeType) -> dict[tuple[str, int], set[int]]:
+    """By code object, the lines that it has; our own lambdas aside."""
+    found: dict[tuple[str, int], set[int]] = {}
+    work = [code]
+    while work:
+        inner = work.pop()
+        lines = {line for _, _, line in inner.co_lines() if line is not None}
+        found.setdefault((inner.co_name, inner.co_firstlineno), set()).update(lines)
+        work.extend(const for const in inner.co_consts if isinstance(const, CodeType))
+    return found
+
+
+def steps_of(mode: str, source: str) -> list[tuple[str, str, int]]:
+    """What a debugger steps through."""
+    seen: list[tuple[str, str, int]] = []
+
+    def local(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            seen.append((frame.f_code.co_name, event, frame.f_lineno))
+        return local
+
+    def start(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != "prog.py":
+            return None
+        seen.append((frame.f_code.co_name, event, frame.f_lineno))
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(start)
+    try:
+        run_in(mode, source)
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+STEPS = {
+    "function": "def f():\n    a = 1\n    return a\nf()",
+    "docstring": "def f():\n    'doc'\n    a = 1\n    return a\nf()",
+    "generator": "def f():\n    yield 1\n    a = yield 2\n    return a\nlist(f())",
+    "yielding loop": "def f():\n    for x in range(2):\n        yield x\n    len([])\nlist(f())",
+    "one line": "for x in range(2): len([])\ny = 1",
+    "for": "for x in range(2):\n    len([])\ny = 1",
+    "for else": "for x in range(2):\n    len([])\nelse:\n    z = 1\ny = 1",
+    "break": "for x in range(2):\n    if x:\n        break\n    len([])\ny = 1",
+    "break from while": "n = 3\nwhile n > len([]):\n    n -= 1\n    if n: break\ny = 1",
+    "endless while": "n = 3\nwhile True:\n    n -= len([1])\n    if n: break\ny = 1",
+    "while": "n = 3\nwhile n > len([]):\n    n -= 1\ny = 1",
+    "tight": "n = 3\nwhile n:\n    n -= 1\ny = 1",
+    "nested": "for x in range(2):\n    for y in range(2):\n        len([])\n    z = 1\ny = 1",
+    "ends on several lines": "for x in range(2):\n    len(\n    []\n    )\ny = 1",
+    "nothing but a docstring": "def f():\n    'doc'\nf()",
+    "first statement on several lines": "def f():\n    return (\n        1)\nf()",
+    "first statement is decorated": "def f():\n    @id\n    def g(): pass\n    return 1\nf()",
+    "constant list on several lines": "for x in [\n    1,\n    2]:\n    len([x])\ny = 1",
+}
+OFF = dict.fromkeys(["for", "break", "while", "tight", "nested", "ends on several lines"], "the line of `leave`") | dict.fromkeys(
+    ["nothing but a docstring", "first statement on several lines", "first statement is decorated"], "the line of the mark"
+)
+OFF["constant list on several lines"] = "the compiler folds it where it is iterated, not where it is an argument"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=OFF[n])) if n in OFF else n for n in STEPS],
+)
+def test_a_debugger_steps_through_the_same_lines(name: str) -> None:
+    """Recorded, also under a real recorder, each program's line events are the plain one's."""
+    assert steps_of("record", STEPS[name]) == steps_of("plain", STEPS[name])
+
+
+def library_files() -> list[Path]:
+    root = Path(sysconfig.get_path("stdlib"))
+    files = sorted(p for p in root.rglob("*.py") if "site-packages" not in p.parts and "lib2to3" not in p.parts)
+    return files if os.environ.get(WHOLE_LIBRARY) else files[::197]
+
+
+@pytest.mark.parametrize("replaying", [False, True], ids=["record", "replay"])
+def test_the_standard_library_is_rewritten(replaying: bool) -> None:
+    """Every file that compiles does so rewritten, with the same warnings, names and (all but) the same lines."""
+    odd = []
+    for path in library_files():
+        source = path.read_bytes()
+        try:
+            with warnings.catch_warnings(record=True) as plain_warnings:
+                warnings.simplefilter("always")
+                plain = compile(source, str(path), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            continue
+        with warnings.catch_warnings(record=True) as our_warnings:
+            warnings.simplefilter("always")
+            tree = ast.parse(source, str(path))
+            info = rewrite(tree, "m", str(path), replaying=replaying)
+            code = compile(tree, str(path), "exec", dont_inherit=True)
+        assert len({site.key for site in info.sites}) == len(info.sites), path
+        assert len(set(info.marks)) == len(info.marks), path
+        if len(our_warnings) != len(plain_warnings):
+            odd.append((path, "warnings"))
+        before, after = lines_of(plain), lines_of(code)
+        assert before.keys() - after.keys() == set(), path
+        odd.extend((path, key, lines - after[key]) for key, lines in before.items() if lines - after[key])
+    assert not odd

@@ -843,7 +843,7 @@ def print_of(torch: Any, s: dict[str, Any]) -> list[Any]:
     moments = [v for p in net.parameters() for v in opt.state.get(p, {}).values()]
     others = [s[name] for name in ("base", "view", "square", "half", "scalar")]
     return [
-        [t.tolist() for t in [*tensors, *moments, *others]], s["numpy"].tolist(), s["sched"].state_dict(), s["best"],
+        [t.tolist() for t in [*tensors, *moments, *others]], s["sched"].state_dict(), s["best"],
         s["rng"].get_state().tolist(), [{k: v for k, v in g.items() if k != "params"} for g in opt.param_groups],
     ]  # fmt: skip
 
@@ -1010,3 +1010,143 @@ def test_tensors_of_other_layouts_never_end_the_recording(torch: Any, make: str)
         return  # `Recorder._scan` refuses this checkpoint
     session.restore(session.capture())
     assert state["t"].shape == tensor.shape
+
+
+# Random graphs -------------------------------------------------------------------------------------------------
+
+MUTABLE = ["list", "dict", "set", "deque", "default", "ordered", "plain", "slotted", "both", "point", "mine", "cell", "array", "view"]
+
+
+class Graph:
+    """A heap of objects that refer to each other at random, the same for the same numbers."""
+
+    def __init__(self, kinds: list[str]) -> None:
+        self.nodes: list[Any] = []
+        for kind in kinds:
+            self.add(kind)
+
+    def add(self, kind: str) -> None:
+        self.nodes.append(self._make(kind))
+
+    def _make(self, kind: str) -> Any:
+        if kind == "view":
+            bases = [n for n in self.nodes if isinstance(n, np.ndarray) and n.base is None]
+            return bases[0][2:5] if bases else np.arange(100.0)
+        return {
+            "list": list, "dict": dict, "set": set, "deque": lambda: collections.deque(maxlen=4), "plain": Plain,
+            "default": lambda: collections.defaultdict(list), "ordered": collections.OrderedDict, "slotted": Slotted,
+            "both": Both, "point": Point, "mine": MyList, "cell": types.CellType, "array": lambda: np.arange(200.0),
+        }[kind]()  # fmt: skip
+
+    def link(self, source: int, target: int, key: int) -> None:
+        """Put one node (or a value) somewhere into another."""
+        a, b = self.nodes[source % len(self.nodes)], self.nodes[target % len(self.nodes)]
+        value = (b, key) if key % 3 == 0 else b
+        if isinstance(a, np.ndarray):
+            a[key % len(a)] = key
+        elif isinstance(a, (list, collections.deque)):
+            a.append(value)
+        elif isinstance(a, dict):
+            a.pop(key, None)
+            a[key] = value
+        elif isinstance(a, set):
+            a.symmetric_difference_update({key, str(key)})
+        elif isinstance(a, types.CellType):
+            a.cell_contents = value
+        else:
+            setattr(a, {Slotted: "ab", Both: "abcd", Point: "xy"}.get(type(a), "pqr")[key % 2], value)
+
+    def cut(self, source: int, *_: int) -> None:
+        """Take something out."""
+        a = self.nodes[source % len(self.nodes)]
+        if isinstance(a, np.ndarray):
+            a[:] = 0
+        elif isinstance(a, (list, collections.deque)) and a:
+            a.pop()
+        elif isinstance(a, dict) and a:
+            a.popitem()
+        elif isinstance(a, set):
+            a.clear()
+        elif isinstance(a, Slotted) and hasattr(a, "a"):
+            del a.a
+        elif isinstance(a, Plain):
+            vars(a).clear()
+
+    def drop(self, source: int, *_: int) -> None:
+        """Let go of a node."""
+        if len(self.nodes) > 1:
+            del self.nodes[source % len(self.nodes)]
+
+
+def fingerprint(root: Any) -> list[Any]:
+    """A graph as numbers and values, walked without any of florhook: equal for graphs that are alike."""
+    numbers: dict[int, int] = {}
+    out: list[Any] = []
+    work = [root]
+    while work:
+        obj = work.pop()
+        if isinstance(obj, (int, float, str, type(None))):
+            out.append(repr(obj))
+            continue
+        if id(obj) in numbers and not isinstance(obj, tuple):
+            out.append(numbers[id(obj)])
+            continue
+        numbers[id(obj)] = len(numbers)
+        parts: list[Any] = []
+        if isinstance(obj, np.ndarray):
+            base = obj if obj.base is None else obj.base
+            parts = [repr(obj.tolist()), "own" if base is obj else base, obj.strides[0]]
+        elif isinstance(obj, (list, tuple, collections.deque)):
+            parts = list(obj)
+        elif isinstance(obj, dict):
+            parts = [part for pair in obj.items() for part in pair]
+        elif isinstance(obj, set):
+            parts = sorted(map(repr, obj))
+        elif isinstance(obj, types.CellType):
+            try:
+                parts = [obj.cell_contents]
+            except ValueError:
+                parts = ["empty"]
+        else:
+            names = [*getattr(obj, "__dict__", {}), *(n for n in ("a", "b", "c", "x", "y") if n not in getattr(obj, "__dict__", {}))]
+            parts = [part for name in names for part in (name, getattr(obj, name, "unset"))]
+        out.append((type(obj).__name__, getattr(obj, "maxlen", None), len(parts)))
+        work.extend(reversed(parts))
+    return out
+
+
+links = st.tuples(st.sampled_from(["link", "link", "cut", "drop"]), st.integers(0, 30), st.integers(0, 30), st.integers(0, 8))
+histories = st.tuples(
+    st.lists(st.sampled_from(MUTABLE), min_size=1, max_size=12),
+    st.lists(links, max_size=25),
+    st.lists(st.one_of(links, st.tuples(st.just("add"), st.sampled_from(MUTABLE))), max_size=25),
+    st.lists(links, max_size=15),
+)
+
+
+def play(graph: Graph, moves: list[Any]) -> None:
+    for name, *arguments in moves:
+        getattr(graph, name)(*arguments)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories)
+def test_random_graphs_come_back(history: Any) -> None:
+    """Into the process that captured them, further on, and into another one at the entry: node by node as they were."""
+    kinds, before, between, after = history
+    recorded, replayed = Graph(kinds), Graph(kinds)
+    for graph in (recorded, replayed):
+        play(graph, before)
+    states = [{"nodes": graph.nodes, "graph": graph} for graph in (recorded, replayed)]
+    sessions = [Session(state) for state in states]
+    play(recorded, between)
+    kept, wanted, seen = sessions[0].capture(), sessions[0].bytes(), fingerprint(recorded.nodes)
+    alive = [(number, node) for number, node in enumerate(sessions[1].live)]
+    play(recorded, after)
+    for session, state in zip(sessions, states, strict=True):
+        session.restore(kept)
+        assert fingerprint(state["nodes"]) == seen
+        same = session.bytes() == wanted
+        assert same, "the same state is written as the same bytes"
+    assert replayed.nodes is states[1]["nodes"]
+    assert all(sessions[1].live[number] is node for number, node in alive)

@@ -5,8 +5,8 @@ either may be the wrong one: the overlay's may be older than what the skipped pa
 the place that the replay is at. The time at which the run last wrote a file tells; where it does not, the replay is
 run again without skipping.
 
-All times here are seconds since the epoch. What the overlay holds gets the time `BEFORE_JUMP` at each jump, so that what
-the replay writes afterwards is known by having another.
+All times here are seconds since the epoch. At the nth jump (from 0 on) what the overlay holds gets the time n, unless
+it has a number already: so it is known later in which stretch the replay wrote it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..state.restore import CannotRestoreError
 from .overlay import Overlay
 
 CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be
-BEFORE_JUMP = 1.0
+NUMBERS = 1e8  # below are numbers of jumps, above are times
 LATER = 2.0  # seconds after the end of the run: the file was changed by somebody else
 
 
@@ -41,8 +41,7 @@ class FileHistory:
 
     def jumped(self, before: float, after: float) -> None:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
-        if after > before:
-            self.skipped.append((self.started + before, self.started + after))
+        self.skipped.append((self.started + before, self.started + max(before, after)))
         self.restored_at = self.started + after
 
     def version(self, users: float | None, overlays: float | None) -> Version:
@@ -51,11 +50,15 @@ class FileHistory:
             return Version.AS_IT_IS
         if self.ended is not None and users > self.ended + LATER:
             return Version.CHANGED_SINCE if overlays is None else Version.AS_IT_IS
-        if not self.skipped or overlays not in (None, BEFORE_JUMP):
+        if not self.skipped or (overlays is not None and overlays > NUMBERS):
             return Version.AS_IT_IS
-        if any(before < users <= after for before, after in self.skipped):
+        if overlays is None:
+            return Version.UNKNOWN if users > self.restored_at else Version.OF_THE_RUN
+        written = int(overlays)
+        if any(before < users <= after for before, after in self.skipped[written:]):
             return Version.OF_THE_RUN
-        near = any(before - CLOCK <= users <= before for before, _ in self.skipped)
+        # Just before a skipped part, or in it? Before it if the replay wrote it there.
+        near = any(before - CLOCK <= users <= before for before, _ in self.skipped[written + 1 :])
         return Version.UNKNOWN if near or users > self.restored_at else Version.AS_IT_IS
 
 
@@ -69,12 +72,15 @@ class Files:
 
     def jumped(self, before: float, after: float) -> None:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
+        number = len(self.history.skipped)
         self.history.jumped(before, after)
         with self.overlay.paused():
             for folder, _, names in os.walk(self.overlay.version_of("")):
                 for name in names:
+                    path = os.path.join(folder, name)
                     with contextlib.suppress(OSError):
-                        os.utime(os.path.join(folder, name), (BEFORE_JUMP,) * 2, follow_symlinks=False)
+                        if os.lstat(path).st_mtime > NUMBERS:
+                            os.utime(path, (number, number), follow_symlinks=False)
 
     def before_read(self, path: str) -> None:
         """The program is about to read the file with that canonical path."""

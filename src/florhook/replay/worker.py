@@ -63,7 +63,7 @@ def run_worker(target: Target, settings: Settings) -> None:
         _report(task["status"], report)
         os._exit(0)
 
-    overlay = Overlay(Path(task["overlay"]))
+    overlay = Overlay(Path(task["overlay"]), through=[settings.home])
     history = FileHistory(record.run.started, record.run.ended)
     files = Files(
         overlay,
