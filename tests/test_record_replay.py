@@ -322,6 +322,7 @@ def test_an_edit_that_is_no_probe_is_refused_with_file_and_line(flor: Flor) -> N
         (["train.py"], {"FLOR_MODE": "replay"}, 3, "no store"),
         (["show", "last"], {}, 3, "no store"),
         (["--home"], {}, 2, "--home"),
+        (["--plan", "train.py"], {}, 2, "--plan"),
         ([], {}, 2, "no program"),
     ],
 )
@@ -428,3 +429,15 @@ def test_a_killed_run_is_replayed_as_far_as_it_went(flor: Flor) -> None:
     assert done.stdout == "".join(f"@@ {epoch} {totals[: epoch + 1]}\n" for epoch in range(6))
     assert done.returncode == 0
     assert "without goodbye" in done.stderr
+
+
+def test_a_loop_without_numbers_is_selected_by_iteration(flor: Flor) -> None:
+    """`name=1:3` takes the second and third of a loop over texts; an unknown variable is wrong usage."""
+    flor.write("train.py", "for name in ('a', 'b', 'c', 'd'):\n    text = name.upper()\n    print(text)\n")
+    record(flor, "train.py")
+    probe(flor, "train.py", "print(text)", "print('@@', text)")
+    output, _ = replay(flor, "train.py", FLOR_SELECT="name=1:3")
+    assert output == "@@ B\n@@ C\n"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="nothing=1:3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing" in done.stderr

@@ -12,7 +12,7 @@ from .launch import Target, exit_status
 from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats")
-SWITCHES = ("force", "trust", "plan", "help", "version")
+SWITCHES = ("force", "trust", "help", "version")
 SUBCOMMANDS = ("runs", "show", "sitedir")
 LATER = ("logs", "diff", "view", "shell", "verify", "gc", "export", "doctor", "replay")
 
@@ -30,13 +30,13 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --home FOLDER      the store (default: .florhook in the working folder)
   --run RUN          which run to replay: id, unique prefix or last (default)
   --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
-  --workers N        replay processes (default 1)
-  --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:
+  --workers N        replay processes (default 1; for now one does the work whatever N is)
+  --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:, by the loop variable's value,
+                     or by the iteration's number where the variable is no number
   --log WHAT         what a replay prints: hindsight (default) or all
   --stats FILE       write the figures of the run to FILE as JSON
   --force            replay in spite of an edit that changes the program, or of other arguments
   --trust            replay a store that another user wrote
-  --plan             show what a replay would do, and stop
   --help, --version
 also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not.
 """
@@ -76,6 +76,8 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
                     raise UsageError(f"--{name} needs a value")
                 value, at = words[at], at + 1
             flags[name] = value
+        elif name == "plan":
+            raise UsageError("--plan is not there yet")
         else:
             raise UsageError(f"unknown option {words[at - 1]}; see python -m florhook --help")
     return flags, words[at:]

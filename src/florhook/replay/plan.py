@@ -38,8 +38,8 @@ class Selection:
     def names(self) -> set[str]:
         return {name for name, _ in self.slices}
 
-    def takes(self, name: str, value: Any) -> bool:
-        """Whether a loop variable's value is wanted. What has no order is taken by no slice."""
+    def takes(self, name: str, value: float) -> bool:
+        """Whether a loop variable's value is wanted."""
         return all(_within(part, value) for each, part in self.slices if each == name)
 
 
@@ -58,9 +58,12 @@ def parse_selection(text: str | None) -> Selection:
     return Selection(tuple(parts))
 
 
-def _within(part: slice, value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
+def value_or_number(value: Any, iteration: int) -> float:
+    """What a selection compares: a loop variable's value, or the iteration's number where that is no number."""
+    return iteration if isinstance(value, bool) or not isinstance(value, (int, float)) else value
+
+
+def _within(part: slice, value: float) -> bool:
     if part.start is not None and value < part.start:
         return False
     if part.stop is not None and value >= part.stop:
@@ -80,8 +83,12 @@ class Question:
         """Whether a probe ran in that iteration of a recorded loop and is asked for."""
         if loop.site.key not in self.places and not (self.marks & loop.marks_of(iteration)):
             return False
+        if iteration not in loop.iterations:
+            return True  # its variables were not recorded; what it prints is judged when it runs
         labels = loop.labels_of(iteration)
-        return all(self.selection.takes(name, value) for name, value in labels.items())
+        return all(
+            self.selection.takes(name, value_or_number(labels.get(name), iteration)) for name, _ in loop.site.labels
+        )
 
 
 def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) -> list[Step]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ..errors import UsageError
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
 from ..logs.hindsight import ReplayOutput
@@ -37,6 +38,9 @@ def run_worker(target: Target, settings: Settings) -> None:
     record = Record(store, store.find(task["run"]))
     edits = find_edits(record.sources, record.run, os.getcwd())
     selection = parse_selection(settings.select)
+    unknown = selection.names() - {name for site in record.sites.values() for name, _ in site.labels}
+    if unknown:
+        raise UsageError(f"--select: no loop of the program has a variable {min(unknown)}")
     marks = frozenset(record.mark_ids[place] for place in edits.places if place in record.mark_ids)
     program = Program(replaying=True)
     program.diff = _differ(record)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import xxhash
 
-from ..replay.plan import EXIT, Question, Step, steps_for
+from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..state.restore import Loader
 from ..state.scan import Root, Scan
@@ -199,7 +199,7 @@ class Replayer(Tracker):
     def _local(self, site: int, index: int, frame: FrameType) -> Name:
         return ("local", 0, frame.f_code.co_name, self.program.sites[site].names[index])
 
-    def labels(self) -> Iterator[tuple[str, Any]]:
+    def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
         frames = {}
         frame: FrameType | None = sys._getframe(1)
@@ -207,7 +207,9 @@ class Replayer(Tracker):
             frames[id(frame)] = frame
             frame = frame.f_back
         for context in self.stack:
-            yield from labels_of(context, frames.get(context.frame_id), context.iteration).items()
+            values = labels_of(context, frames.get(context.frame_id), context.iteration)
+            for name, _ in context.site.labels:
+                yield name, value_or_number(values.get(name), context.iteration)
 
     # Plan ----------------------------------------------------------------------------------------------------
 
