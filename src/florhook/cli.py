@@ -109,7 +109,7 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
     """Run a program in the mode that the settings say. Returns or raises SystemExit as the program ends."""
     if settings is None:
         settings = from_sources(os.environ, {}, Path.cwd())
-    if os.environ.get("FLOR_WORKER"):
+    if os.environ.get("FLORHOOK_TASK"):
         from .replay.worker import run_worker
 
         run_worker(target, settings)

@@ -110,7 +110,7 @@ def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int)
     overlay.mkdir(parents=True, mode=0o700)
     read, write = os.pipe()
     task = {"run": run.id, "avoid": avoid, "already": already, "status": write, "overlay": str(overlay)}
-    environment = {**os.environ, "FLOR_WORKER": json.dumps(task)}
+    environment = {**os.environ, "FLORHOOK_TASK": json.dumps(task)}
     seed = str(run.meta.get("hash_seed", ""))
     environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
     environment["PYTHONHASHSEED"] = seed or "random"

@@ -30,9 +30,9 @@ AGAIN = 75  # exit status: run again without the checkpoints of the site in the 
 
 
 def run_worker(target: Target, settings: Settings) -> None:
-    """Run the program as FLOR_WORKER says, a JSON object: run, avoid, already, status (a descriptor), overlay."""
+    """Run the program as FLORHOOK_TASK says, a JSON object: run, avoid, already, status (a descriptor), overlay."""
     pin_hash_seed()
-    task = json.loads(os.environ.pop("FLOR_WORKER"))
+    task = json.loads(os.environ.pop("FLORHOOK_TASK"))
     os.set_inheritable(task["status"], False)
     store = Store.open(settings.home)
     record = Record(store, store.find(task["run"]))

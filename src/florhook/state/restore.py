@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
-from .scan import Environment
+from .scan import Environment, kind_of
 
 
 class CannotRestoreError(Exception):
@@ -76,8 +76,9 @@ class Loader:
         made = self.born.get(number)
         if made is not None:
             return REGISTRY.by_name[made[0]]
-        kind = REGISTRY.of(self.objects[number])
-        assert kind is not None
+        kind = kind_of(self.objects[number], self.environment)
+        if kind is None:
+            raise CannotRestoreError(f"{type(self.objects[number]).__name__} is found by import here, not in the record")
         return kind
 
     def _refer(self, number: int) -> Any:

@@ -149,7 +149,7 @@ class Scan:
         """The object's number; None for a value that the stream holds by itself."""
         if type(obj) in ATOMS:
             return None
-        kind = _kind_of(obj, self.environment)
+        kind = kind_of(obj, self.environment)
         if kind is None:
             return None
         key = kind.key(obj)
@@ -325,7 +325,7 @@ SPECIAL: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _kind_of(obj: Any, environment: Environment) -> Kind | None:
+def kind_of(obj: Any, environment: Environment) -> Kind | None:
     """The kind of an object; functions and classes that an import finds are written by name."""
     kind = REGISTRY.of(obj)
     if kind is None:
