@@ -17,7 +17,13 @@ def test_the_joint_invariant_by_hand() -> None:
     """M/C < n/(k+1) · min(1/(1+c), ε), with C = 10 s, ε = 0.1: M must be below n/(k+1) seconds."""
     budget = Budget(0.1)
     block = Block(executions=1, checkpoints=0, compute=10.0)
-    for n, k, cost, worth in [(1, 0, 0.99, True), (1, 0, 1.0, False), (4, 1, 1.99, True), (4, 1, 2.01, False), (4, 3, 1.01, False)]:
+    for n, k, cost, worth in [
+        (1, 0, 0.99, True),
+        (1, 0, 1.0, False),
+        (4, 1, 1.99, True),
+        (4, 1, 2.01, False),
+        (4, 3, 1.01, False),
+    ]:
         block.executions, block.checkpoints, block.compute, block.cost = n, k, 10.0 * n, cost
         assert budget.allows(block, LONG, typical=99.0) is worth, (n, k, cost)
 
@@ -86,7 +92,9 @@ def test_blocks_are_told_apart() -> None:
     blocks=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=4),
     seed=st.randoms(use_true_random=False),
 )
-def test_the_overhead_is_bounded(epsilon: float, costs: list[float], blocks: list[float], seed: object) -> None:
+def test_the_overhead_is_bounded(
+    epsilon: float, costs: list[float], blocks: list[float], seed: object
+) -> None:
     """Whatever blocks cost and take, all checkpoints but the last of each block that surprised cost ε of the run.
 
     A cost is known only once it was paid, so each block may be wrong by what its cost grew in one step.

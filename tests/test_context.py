@@ -65,8 +65,20 @@ class Watcher(Tracker):
 
     def closed(self, context: Context, abandoned: bool) -> None:
         parent = context.parent.site.line if context.parent else 0
-        names = [self.program.marks[int(n)].partition(":")[2] for n in marks_text(context.total).split(",") if n]
-        self.rows.append((context.site.line, context.nth, parent, context.parent_iteration, context.begun, abandoned, names))
+        names = [
+            self.program.marks[int(n)].partition(":")[2] for n in marks_text(context.total).split(",") if n
+        ]
+        self.rows.append(
+            (
+                context.site.line,
+                context.nth,
+                parent,
+                context.parent_iteration,
+                context.begun,
+                abandoned,
+                names,
+            )
+        )
 
 
 @pytest.fixture
@@ -144,8 +156,14 @@ BROKEN = {"return from tight": "a tight for says nothing when it is left, and on
 
 @pytest.mark.parametrize(
     "how",
-    [pytest.param(h, marks=pytest.mark.xfail(strict=True, reason=BROKEN[h])) if h in BROKEN
-     else pytest.param(h, marks=pytest.mark.xfail(strict=False, reason=REUSED)) if h == "return from nested" else h for h in LEAVING],
+    [
+        pytest.param(h, marks=pytest.mark.xfail(strict=True, reason=BROKEN[h]))
+        if h in BROKEN
+        else pytest.param(h, marks=pytest.mark.xfail(strict=False, reason=REUSED))
+        if h == "return from nested"
+        else h
+        for h in LEAVING
+    ],
 )
 def test_contexts_left_by_return_and_exception_are_dropped(watch: Any, how: str) -> None:
     """The next loop outside is not taken for one inside, at the top and in a loop."""
@@ -298,7 +316,9 @@ BLIND = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="the mark after a suspension comes after the whole statement, or never")
+@pytest.mark.xfail(
+    strict=True, reason="the mark after a suspension comes after the whole statement, or never"
+)
 @pytest.mark.parametrize("how", ["while", "except", "finally", "return"])
 def test_marks_right_after_a_suspension(watch: Any, how: str) -> None:
     """Whatever runs after a `yield`, in the same statement, in its block or in a handler, is known to have run."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from florhook.errors import UsageError
 from florhook.hook.sites import Site
-from florhook.replay.plan import EXIT, Question, Selection, Step, parse_selection, steps_for
+from florhook.replay.plan import EXIT, Question, Selection, Step, parse_selection, steps_for, value_or_number
 from florhook.replay.record import Loop
 from florhook.store.rows import CheckpointRow, ContextRow, IterationRow
 
@@ -30,10 +30,24 @@ def loop(
 ) -> Loop:
     """A recorded loop over `x` in range(iterations); `marks` by iteration, "0" elsewhere."""
     context = ContextRow(
-        7, parent, 0, KEY, 0, 0.0, 0, iterations=iterations, exit=exit, marks=every, entry="[]", left=1.0 if exit else None
+        7,
+        parent,
+        0,
+        KEY,
+        0,
+        0.0,
+        0,
+        iterations=iterations,
+        exit=exit,
+        marks=every,
+        entry="[]",
+        left=1.0 if exit else None,
     )
     known = (iterations or 0) if rows is None else rows
-    found = {i: IterationRow(7, i, float(i), 0, (marks or {}).get(i, "0"), json.dumps({"x": i})) for i in range(known)}
+    found = {
+        i: IterationRow(7, i, float(i), 0, (marks or {}).get(i, "0"), json.dumps({"x": i}))
+        for i in range(known)
+    }
     kept = {k: CheckpointRow(7, k, 0.0, 0, "[]") for k in checkpoints}
     return Loop(context, Site(KEY, 1, "for", labels=(("x", ()),)), found, kept)
 
@@ -74,7 +88,11 @@ CASES: list[tuple[str, Loop, Question, set[int], list[Step]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("recorded", "question", "unusable", "steps"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("recorded", "question", "unusable", "steps"),
+    [case[1:] for case in CASES],
+    ids=[case[0] for case in CASES],
+)
 def test_steps(recorded: Loop, question: Question, unusable: set[int], steps: list[Step]) -> None:
     """These steps, for these loops and questions."""
     assert steps_for(recorded, question, unusable) == steps
@@ -91,7 +109,9 @@ def plans(draw: st.DrawFn) -> tuple[Loop, Question, set[int]]:
     unusable = draw(st.sets(st.sampled_from(sorted(kept)))) if kept else set()
     known = None if how == "" else size
     parent = draw(st.sampled_from([-1, 5]))
-    recorded = loop(known, rows=size, exit=how, checkpoints=tuple(kept), marks=dict.fromkeys(wanted, "9"), parent=parent)
+    recorded = loop(
+        known, rows=size, exit=how, checkpoints=tuple(kept), marks=dict.fromkeys(wanted, "9"), parent=parent
+    )
     return recorded, NOTHING, unusable
 
 
@@ -194,11 +214,12 @@ def test_selections_that_are_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [True, "1", None, (1,)])
-def test_values_without_order_are_not_taken(value: Any) -> None:
-    """A slice takes numbers alone; a variable that is not named takes all."""
-    assert not parse_selection("x=1").takes("x", value)
-    assert parse_selection("y=1").takes("x", value)
-    assert Selection().takes("x", value)
+def test_values_that_are_no_numbers(value: Any) -> None:
+    """The number of the iteration stands for them; a variable that is not named takes all."""
+    assert value_or_number(value, 7) == 7
+    assert value_or_number(2.5, 7) == 2.5
+    assert parse_selection("y=1").takes("x", 7)
+    assert Selection().takes("x", 7)
 
 
 def test_negative_steps() -> None:

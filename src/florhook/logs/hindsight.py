@@ -29,11 +29,17 @@ class ReplayOutput:
     """Takes stdout over. `everything` prints the program's own output too, from the record where it is skipped.
 
     `recorded` gives all the output of the run, `asked_for` tells whether the place that runs now was selected.
-    The first `already` characters were printed by an attempt before this one.
+    The first `already` characters were printed by an attempt before this one. What the program prints itself is
+    compared with the record, unless its statements were edited (`comparable`).
     """
 
     def __init__(
-        self, everything: bool, recorded: Callable[[], str], asked_for: Callable[[], bool], already: int
+        self,
+        everything: bool,
+        recorded: Callable[[], str],
+        asked_for: Callable[[], bool],
+        already: int,
+        comparable: bool,
     ) -> None:
         self.hindsight = Hindsight()
         self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
@@ -41,6 +47,8 @@ class ReplayOutput:
         self.printed = 0
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
+        self.comparable = self._in_step = comparable
+        self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self._out = io.BufferedWriter(io.FileIO(os.dup(1), "w"))
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
@@ -72,10 +80,18 @@ class ReplayOutput:
             if self.asked_for():
                 self._print(text)
             return len(text)
+        if self._in_step:
+            self._compare(text)
         self.position += len(text)
         if self.everything:
             self._print(text)
         return len(text)
+
+    def _compare(self, text: str) -> None:
+        recorded = self.recorded()[self.position : self.position + len(text)]
+        if recorded != text:
+            self._in_step = False
+            self.difference = self.difference or (recorded, text)
 
     def _print(self, text: str) -> None:
         start = self.printed
@@ -92,6 +108,7 @@ class ReplayOutput:
         if self.everything and out > self.position:
             self._print(self.recorded()[self.position : out])
         self.position = out
+        self._in_step = self.comparable
 
     def flush(self) -> None:
         self._out.flush()

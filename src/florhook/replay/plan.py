@@ -87,7 +87,8 @@ class Question:
             return True  # its variables were not recorded; what it prints is judged when it runs
         labels = loop.labels_of(iteration)
         return all(
-            self.selection.takes(name, value_or_number(labels.get(name), iteration)) for name, _ in loop.site.labels
+            self.selection.takes(name, value_or_number(labels.get(name), iteration))
+            for name, _ in loop.site.labels
         )
 
 
@@ -100,7 +101,8 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
     can_exit = left_normally and EXIT in loop.checkpoints and EXIT not in unusable
     wanted = [i for i in range(loop.known) if question.wants(loop, i)]
     if not left_normally and loop.known:
-        wanted = sorted({*wanted, loop.known - 1})  # it leaves by a return or an exception, which must happen
+        # It leaves by a return or an exception, which must happen; or recording stopped inside it.
+        wanted = sorted({*wanted, loop.known - 1})
     steps: list[Step] = []
     at = 0
     for start, stop in _runs(wanted):

@@ -25,11 +25,12 @@ class Loop:
     iterations: dict[int, IterationRow] = field(default_factory=dict)
     checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
     begun: int = 0  # iterations in which a loop inside this one was entered
+    goodbye: bool = True  # whether the run ended with one
 
     @property
     def is_open(self) -> bool:
         """Whether the run ended without goodbye inside this loop."""
-        return self.row.exit == ""
+        return self.row.exit == "" and not self.goodbye
 
     @property
     def known(self) -> int:
@@ -77,9 +78,10 @@ class Record:
         self._read()
 
     def _read(self) -> None:
+        goodbye = self.run.exit_code is not None
         for row in self.store.contexts(self.run):
             if row.site in self.sites:
-                loop = self.loops[row.ctx] = Loop(row, self.sites[row.site])
+                loop = self.loops[row.ctx] = Loop(row, self.sites[row.site], goodbye=goodbye)
                 self.by_place[row.parent, row.iteration, row.site, row.nth] = loop
         for loop in self.loops.values():
             outer = self.loops.get(loop.row.parent)

@@ -23,7 +23,13 @@ from .sources import Edits, find_edits
 from .worker import AGAIN
 
 DIVERGED = 4
-UNCOUNTED = ("differences", "notes", "printed", "ended")  # of a report, what is no figure
+UNCOUNTED = (
+    "differences",
+    "notes",
+    "printed",
+    "ended",
+    "output_difference",
+)  # of a report, what is no figure
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 MOST_ATTEMPTS = 20
 
@@ -133,6 +139,16 @@ def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
         sys.stderr.write(f"florhook: {note}\n")
     for difference in attempt.report.get("differences", []):
         sys.stderr.write(f"florhook: this replay is not exact: {difference}\n")
+    if attempt.report.get("output_difference"):
+        recorded, printed = (repr(text.strip())[:60] for text in attempt.report["output_difference"])
+        sys.stderr.write(
+            f"florhook: the program printed {printed} where it had printed {recorded} in the run\n"
+        )
+    if attempt.report.get("unverified"):
+        count = attempt.report["unverified"]
+        sys.stderr.write(
+            f"florhook: {count} stretches ran beyond the last checkpoint, and could not be compared with the record\n"
+        )
     if attempt.report.get("ended"):
         sys.stderr.write("florhook: the recorded run ended here, without goodbye\n")
     if not edits.lines:

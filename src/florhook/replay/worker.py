@@ -59,11 +59,13 @@ def run_worker(target: Target, settings: Settings) -> None:
         labels = dict(replayer.labels())
         return all(name in labels and selection.takes(name, labels[name]) for name in selection.names())
 
-    output = ReplayOutput(settings.log == "all", lambda: record.output, asked_for, task["already"])
+    output = ReplayOutput(
+        settings.log == "all", lambda: record.output, asked_for, task["already"], not edits.printing_changed
+    )
 
     def end() -> NoReturn:
         output.flush()
-        report = {"ended": True, "exit_code": 0, "printed": output.printed, **_figures(replayer)}
+        report = {"ended": True, "exit_code": 0, **_figures(replayer, output)}
         _report(task["status"], report)
         os._exit(0)
 
@@ -94,7 +96,7 @@ def run_worker(target: Target, settings: Settings) -> None:
 
     def at_exit(exit_code: int) -> None:
         output.end()
-        _report(task["status"], {"exit_code": exit_code, "printed": output.printed, **_figures(replayer)})
+        _report(task["status"], {"exit_code": exit_code, **_figures(replayer, output)})
 
     def set_state(library: str) -> None:
         state = record.states.get(entropy.row_name(library))
@@ -115,8 +117,10 @@ def _differ(record: Record) -> Any:
     return diff
 
 
-def _figures(replayer: Replayer) -> dict[str, Any]:
+def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
     return {
+        "printed": output.printed,
+        "output_difference": output.difference,
         "iterations_executed": replayer.executed,
         "iterations_skipped": replayer.skipped,
         "blocks_skipped": replayer.blocks_skipped,

@@ -136,7 +136,7 @@ class Recorder(Tracker):
         boundaries = self.budget.block(context.site_id, "boundary")
         typical = self._typical_cost()
         main_loop = context.parent is None and not context.site.tight and context.nth < MAIN_LOOPS
-        watch.wants_exit = context.parent is not None and self.budget.allows(exits, now, 2 * typical)
+        watch.wants_exit = main_loop or self.budget.allows(exits, now, 2 * typical)
         watch.boundaries = not context.site.tight and can_position(context.site.kind, context.iterable)
         if watch.boundaries and not main_loop and boundaries.executions:
             watch.boundaries = self.budget.allows(boundaries, now, typical, boundaries.mean)
@@ -302,17 +302,23 @@ class Recorder(Tracker):
     def _store(
         self, context: Context, watch: Watch, scan: Scan, iteration: int, block: Block, began: float
     ) -> None:
-        blockers = scan.blockers(context.entry)
+        blockers = [] if iteration == 0 else [*scan.blockers(context.entry), *self._running_threads()]
         if blockers:
             self._refuse(blockers[0])
             self._spend(time.perf_counter() - began)
             block.executions += 1 if not block.executions else 0
             return
+        try:
+            table = scan.table(context.entry)
+        except Exception as error:
+            self._refuse(f"{type(error).__name__}: {error}")
+            self._spend(time.perf_counter() - began)
+            return
         number = self._number(context)
         row = CheckpointRow(number, iteration, self.now(), self.written, meta_of(scan))
         pieces = [
             Piece(("stream", context.site_id), memoryview(scan.stream), compress=True),
-            Piece(("table", context.site_id), memoryview(scan.table(context.entry)), compress=True),
+            Piece(("table", context.site_id), memoryview(table), compress=True),
             *(Piece(leaf.key, leaf.view) for leaf in scan.leaves),
         ]
         taken = self.recording.checkpoint(row, pieces)
@@ -330,6 +336,14 @@ class Recorder(Tracker):
         watch.last_checkpoint = self.now()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
+
+    def _running_threads(self) -> list[str]:
+        """Threads that run the user's code are at a place that no checkpoint holds."""
+        return [
+            f"thread {thread.name} is running"
+            for thread in threading.enumerate()
+            if getattr(getattr(thread, "_target", None), "__module__", None) in self.program.user_modules
+        ]
 
     def _write_open(self, context: Context) -> None:
         """So that a run that is killed has its loops, with all around them."""
@@ -375,10 +389,11 @@ class Recorder(Tracker):
             self.pop_to(self.stack[-1])
         self._flush_output()
         stats = self.figures(exit_code, wall)
-        if self.active:
-            self.recording.finish(time.time(), exit_code, stats, patience)
-            if self.recording.failed:
-                self.give_up(self.recording.failed)
+        if self.problem:
+            stats["stopped"] = self.problem
+        self.recording.finish(time.time(), exit_code, stats, patience)
+        if self.active and self.recording.failed:
+            self.give_up(self.recording.failed)
         return {**stats, "bytes_written": self.recording.bytes_written}
 
     def figures(self, exit_code: int, wall: float) -> dict[str, Any]:

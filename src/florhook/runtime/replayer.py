@@ -49,6 +49,7 @@ class Turn:
         self.finished = False  # the program ended the loop without break
         self.restored: dict[Name, Any] | None = None
         self.fresh = -1  # the boundary that was restored and needs no verification
+        self.verified = 0  # the last boundary at which the state was known to be the recorded one
 
 
 class Replayer(Tracker):
@@ -164,6 +165,8 @@ class Replayer(Tracker):
         self.close_inner(context)
         if turn.runs:
             self._verify(context, turn, EXIT, frame)
+            if context.parent is None and turn.verified not in (EXIT, context.begun):
+                self.unverified += 1
         self.pop_to(context)
 
     # Finding one's way ---------------------------------------------------------------------------------------
@@ -306,7 +309,7 @@ class Replayer(Tracker):
         except Exception as error:
             self.restart(loop.site.key, f"{type(error).__name__}: {error}")
         turn.restored = values
-        turn.fresh = iteration
+        turn.fresh = turn.verified = iteration
         context.counts.clear()
         self.skipped += (loop.known if iteration == EXIT else iteration) - before
         self.blocks_skipped += iteration == EXIT
@@ -368,6 +371,7 @@ class Replayer(Tracker):
             self.unverified += 1
             return
         different = absent[:1] or self._first_difference(scan, rows, checkpoint)
+        turn.verified = iteration
         if not different:
             self.verified += 1
             return

@@ -78,7 +78,9 @@ class Loader:
             return REGISTRY.by_name[made[0]]
         kind = kind_of(self.objects[number], self.environment)
         if kind is None:
-            raise CannotRestoreError(f"{type(self.objects[number]).__name__} is found by import here, not in the record")
+            raise CannotRestoreError(
+                f"{type(self.objects[number]).__name__} is found by import here, not in the record"
+            )
         return kind
 
     def _refer(self, number: int) -> Any:

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 from .kinds import REGISTRY, Kind, load_imported
 from .kinds.base import live_reference
+from .kinds.opaque import UNKNOWN
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
@@ -121,6 +122,7 @@ class Scan:
         self._numbers: dict[Any, int] = {}
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
+        self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
         self._done = 0
         collecting = gc.isenabled()
@@ -197,6 +199,17 @@ class Scan:
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
         return self.environment.code_key(code) or ("marshal", marshal.dumps(code))
 
+    def once(self, obj: Any, ask: Callable[[Any], Any]) -> Any:
+        """What `ask` gives for an object, asked once in this scan."""
+        number = self._numbers[id(obj)]
+        if number not in self._answers:
+            self._answers[number] = ask(obj)
+        return self._answers[number]
+
+    def note_external(self, obj: Any, mark: Any) -> None:
+        """State that no stream holds; `mark` is equal to an earlier one where it has not changed."""
+        self.suspended[id(obj)] = ("external", mark, type(obj).__qualname__)
+
     def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
         if where[0] != "finished":
             fingerprint = tuple(
@@ -240,12 +253,12 @@ class Scan:
         return out.getvalue()
 
     def blockers(self, entry: Entry) -> list[str]:
-        """Reasons why this state cannot be restored from the entry's: generators that have moved on."""
-        found = []
-        for key, where in self.suspended.items():
-            if where[0] != "fresh" and entry.suspended.get(key) != where:
-                found.append(f"generator {where[3]} has moved on")
-        return found
+        """Reasons why this state cannot be restored from the entry's: what moved on that cannot be moved."""
+        return [
+            f"{where[-1]} has changed since the loop was entered"
+            for key, where in self.suspended.items()
+            if where[0] != "fresh" and (where[1] is UNKNOWN or entry.suspended.get(key) != where)
+        ]
 
 
 class _Pickler(pickle.Pickler):
@@ -332,7 +345,7 @@ def kind_of(obj: Any, environment: Environment) -> Kind | None:
         if isinstance(obj, (types.ModuleType, types.BuiltinFunctionType)) and not is_importable(obj):
             return REGISTRY.opaque
         return None
-    if kind.name in ("function", "class"):
+    if kind.name in ("function", "class", "lru_cache"):
         home = getattr(obj, "__module__", None)
         if home not in environment.user_modules and is_importable(obj):
             return None

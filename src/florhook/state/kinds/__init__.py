@@ -11,11 +11,13 @@ import sys
 
 from .base import Kind, Registry
 from .builtin import register as _register_builtin
+from .lru_cache import register as _register_lru_cache
 
 __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 
 REGISTRY = Registry()
 _register_builtin(REGISTRY)
+_register_lru_cache(REGISTRY)
 _PENDING = {"numpy": "numpy_kinds", "torch": "torch_kinds", "tqdm.std": "tqdm_kinds"}
 
 

@@ -7,6 +7,8 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .opaque import fingerprint
+
 if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
@@ -50,6 +52,11 @@ class Kind:
 class Opaque(Kind):
     """What cannot be captured: a live one stays as it is, a new one becomes a placeholder."""
 
+    def content(self, obj: Any, scan: Scan) -> None:
+        mark = fingerprint(obj)
+        if mark is not None:
+            scan.note_external(obj, mark)
+
     def shell(self, obj: Any, scan: Scan) -> str:
         return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
@@ -63,14 +70,14 @@ class Reduced(Kind):
     name, how = "reduced", "by value"
 
     def shell(self, obj: Any, scan: Scan) -> Any:
-        return reduce(obj)[:2]
+        return scan.once(obj, reduce)[:2]  # another time it might name other objects
 
     def create(self, spec: Any, loader: Loader) -> Any:
         make, arguments = spec
         return make(*arguments)
 
     def content(self, obj: Any, scan: Scan) -> Any:
-        make, arguments, state, items, pairs, setter = (*reduce(obj), None, None, None, None)[:6]
+        make, arguments, state, items, pairs, setter = (*scan.once(obj, reduce), None, None, None, None)[:6]
         return make, arguments, state, tuple(items or ()), tuple(pairs or ()), setter
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import datetime
 import io
 import itertools
@@ -381,6 +382,35 @@ class File(Kind):
             loader.bring_file_to(obj, content[1])
 
 
+class MemoryView(Kind):
+    """A view of the bytes of another object."""
+
+    name, how = "memoryview", "in place"
+
+    def shell(self, obj: memoryview, scan: Scan) -> Any:
+        if obj.ndim != 1 or not obj.c_contiguous or not isinstance(obj.obj, (bytearray, bytes, array.array)):
+            return None
+        start = _address(obj) - _address(memoryview(obj.obj))
+        return scan.number(obj.obj), start, obj.nbytes, obj.format
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        if spec is None or spec[0] is None:
+            return loader.missing("memoryview")
+        base, start, size, form = spec
+        # Its base may get its bytes later, so that they must be there to be viewed.
+        owner = loader.resolve(base)
+        if len(memoryview(owner).cast("B")) < start + size:
+            return loader.missing("memoryview")
+        return memoryview(owner).cast("B")[start : start + size].cast(form)
+
+    def content(self, obj: memoryview, scan: Scan) -> Any:
+        return obj.obj, obj.format, obj.nbytes
+
+
+def _address(view: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes and not view.readonly else 0
+
+
 class StringIO(Kind):
     name, how = "StringIO", "in place"
 
@@ -569,6 +599,7 @@ def register(registry: Registry) -> None:
     registry.add(Class(), type, derived=True)
     registry.add(Suspended(), types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
     registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+    registry.add(MemoryView(), memoryview)
     registry.add(StringIO(), io.StringIO)
     registry.add(BytesIO(), io.BytesIO)
     registry.add(PythonRandom(), random.Random)
