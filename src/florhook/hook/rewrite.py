@@ -103,6 +103,7 @@ class _Body:
     qual: str
     place: str  # the key of the innermost site, or else of the function or class
     class_name: str | None
+    compiled: bool = False  # by others, with all that is nested in it
 
 
 class _Writer:
@@ -157,7 +158,8 @@ class _Writer:
                 inner.append(self._function(node, body))
             elif isinstance(node, ast.ClassDef):
                 qual = f"{body.qual}.{node.name}".lstrip(".")
-                inner.append(_Body(node.body, None, qual, body.place, node.name))
+                compiled = body.compiled or _compiled_by_others(node)
+                inner.append(_Body(node.body, None, qual, body.place, node.name, compiled))
             else:
                 inner.extend(self._compound(node, body))
         inner.reverse()  # the stack pops from its end
@@ -169,7 +171,8 @@ class _Writer:
             place = self._loop(node, body.scope, place) or place
         for suite in _suites(node):
             orelse = isinstance(node, LoopNode) and suite is node.orelse
-            yield _Body(suite, body.scope, body.qual, body.place if orelse else place, body.class_name)
+            at = body.place if orelse else place
+            yield _Body(suite, body.scope, body.qual, at, body.class_name, body.compiled)
 
     def _function(self, node: FunctionNode, body: _Body) -> _Body:
         qual = f"{body.qual}.{node.name}".lstrip(".")
@@ -177,8 +180,8 @@ class _Writer:
         self.named[qual] = count + 1
         if count:
             qual += f"#{count}"
-        if _compiled_by_others(node):
-            return _Body(node.body, None, qual, body.place, body.class_name)
+        if body.compiled or _compiled_by_others(node):
+            return _Body(node.body, None, qual, body.place, body.class_name, compiled=True)
         cells = self.codes.get((node.name, _first_line(node)), set())
         scope = _Scope(qual, node, cells, body.class_name)
         scope.mark = self._new_mark(qual)
@@ -235,6 +238,9 @@ class _Writer:
                 out.append(_mark(scope.mark, node))
         if first == len(body):
             out.append(_mark(scope.mark, body[-1]))
+        # A suite may be entered by a suspension in the header above it, or in what was tried.
+        if scope.suspends and scope.mark is not None and first < 0 and body:
+            out.insert(0, _mark(scope.mark, body[0]))
         body[:] = out
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
@@ -328,11 +334,11 @@ def _call(name: str, number: int, at: ast.AST, *arguments: ast.expr) -> ast.Call
 
 
 def _after(call: ast.Call, loop: ast.stmt) -> ast.stmt:
-    """A statement on the loop's last line, which has been passed already: no line is stepped on anew."""
+    """A statement without a line, so that no debugger stops at it and no line is stepped on anew."""
     statement = _at(ast.Expr(call), loop)
     for inner in ast.walk(statement):
         if isinstance(inner, (ast.expr, ast.stmt)):
-            inner.lineno = inner.end_lineno = loop.end_lineno or loop.lineno
+            inner.lineno = inner.end_lineno = inner.col_offset = inner.end_col_offset = -1
     return statement
 
 
@@ -393,7 +399,7 @@ def _can_be_site(node: LoopNode) -> bool:
     return not any(isinstance(inner, hinder) for inner in _own_nodes(node))
 
 
-def _compiled_by_others(node: FunctionNode) -> bool:
+def _compiled_by_others(node: FunctionNode | ast.ClassDef) -> bool:
     """Whether a decorator hands the function's code to a compiler that does not know our probes."""
     for decorator in node.decorator_list:
         words = ast.unparse(decorator).split("(")[0].split(".")
@@ -444,7 +450,11 @@ def _global_names(function: ast.AST) -> set[str]:
 
 def _declared_below(function: ast.AST) -> set[str]:
     """Names that functions nested in this one declare nonlocal."""
-    return {name for inner in ast.walk(function) if isinstance(inner, ast.Nonlocal) for name in inner.names}
+    own = {name for inner in _own_nodes(function) if isinstance(inner, ast.Nonlocal) for name in inner.names}
+    everything = {
+        name for inner in ast.walk(function) if isinstance(inner, ast.Nonlocal) for name in inner.names
+    }
+    return everything - own
 
 
 def _labels(node: LoopNode) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from enum import Enum, auto
 from typing import Any
 
@@ -65,8 +66,11 @@ class FileHistory:
 class Files:
     """Holds an overlay to the history; `unknown(path)` and `changed(path)` are called where it says so."""
 
-    def __init__(self, overlay: Overlay, history: FileHistory, unknown: Any, changed: Any) -> None:
-        self.overlay, self.history = overlay, history
+    def __init__(
+        self, overlay: Overlay, history: FileHistory, unknown: Any, changed: Any, sources: Collection[str]
+    ) -> None:
+        """`sources` are the program's own files, which were edited and are read for tracebacks."""
+        self.overlay, self.history, self.sources = overlay, history, sources
         self.unknown, self.changed = unknown, changed
         self._told: set[str] = set()
 
@@ -84,6 +88,8 @@ class Files:
 
     def before_read(self, path: str) -> None:
         """The program is about to read the file with that canonical path."""
+        if path in self.sources:
+            return
         with self.overlay.paused():
             version = self.history.version(_time_of(path), _time_of(self.overlay.version_of(path)))
         if version is Version.OF_THE_RUN:

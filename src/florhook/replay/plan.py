@@ -100,9 +100,10 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
     left_normally = loop.row.exit in ("end", "break")
     can_exit = left_normally and EXIT in loop.checkpoints and EXIT not in unusable
     wanted = [i for i in range(loop.known) if question.wants(loop, i)]
+    if loop.row.exit == "abandoned":
+        return _until_it_is_left(loop, question, usable)
     if not left_normally and loop.known:
-        # It leaves by a return or an exception, which must happen; or recording stopped inside it.
-        wanted = sorted({*wanted, loop.known - 1})
+        wanted = sorted({*wanted, loop.known - 1})  # recording stopped inside it
     steps: list[Step] = []
     at = 0
     for start, stop in _runs(wanted):
@@ -124,6 +125,14 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
 
 def _until_the_record_ends(loop: Loop, question: Question, usable: list[int]) -> list[Step]:
     """All that was asked for, and the last iteration known, in which inner loops may have been open."""
+    return _until_it_is_left(loop, question, usable)
+
+
+def _until_it_is_left(loop: Loop, question: Question, usable: list[int]) -> list[Step]:
+    """The same where the last iteration left the loop by a return or an exception, which must happen again.
+
+    If it does not (it was an interruption from outside), there is nothing to go on to.
+    """
     wanted = [i for i in range(loop.known) if question.wants(loop, i) or i == loop.known - 1]
     steps = []
     at = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -150,7 +151,7 @@ def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
             f"florhook: {count} stretches ran beyond the last checkpoint, and could not be compared with the record\n"
         )
     if attempt.report.get("ended"):
-        sys.stderr.write("florhook: the recorded run ended here, without goodbye\n")
+        sys.stderr.write("florhook: the recorded run ended here: it was killed or interrupted\n")
     if not edits.lines:
         sys.stderr.write("florhook: no statement was added to the program since it was recorded\n")
     return stats
@@ -160,6 +161,7 @@ def _exit_code(attempt: Attempt) -> int:
     if attempt.report.get("diverged"):
         return DIVERGED
     if attempt.status < 0:
-        signal.signal(-attempt.status, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # SIGKILL and SIGSTOP have no handler to reset
+            signal.signal(-attempt.status, signal.SIG_DFL)
         os.kill(os.getpid(), -attempt.status)
     return attempt.status

@@ -24,7 +24,7 @@ from .files import FileHistory, Files
 from .overlay import Overlay
 from .plan import Question, parse_selection
 from .record import Record
-from .sources import find_edits
+from .sources import find_edits, path_now
 
 AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
 
@@ -38,9 +38,9 @@ def run_worker(target: Target, settings: Settings) -> None:
     record = Record(store, store.find(task["run"]))
     edits = find_edits(record.sources, record.run, os.getcwd())
     selection = parse_selection(settings.select)
-    unknown = selection.names() - {name for site in record.sites.values() for name, _ in site.labels}
-    if unknown:
-        raise UsageError(f"--select: no loop of the program has a variable {min(unknown)}")
+    strangers = selection.names() - {name for site in record.sites.values() for name, _ in site.labels}
+    if strangers:
+        raise UsageError(f"--select: no loop of the program has a variable {min(strangers)}")
     marks = frozenset(record.mark_ids[place] for place in edits.places if place in record.mark_ids)
     program = Program(replaying=True)
     program.diff = _differ(record)
@@ -65,17 +65,25 @@ def run_worker(target: Target, settings: Settings) -> None:
 
     def end() -> NoReturn:
         output.flush()
-        report = {"ended": True, "exit_code": 0, **_figures(replayer, output)}
+        exit_code = record.run.exit_code or 0
+        report = {"ended": True, "exit_code": exit_code, **_figures(replayer, output)}
         _report(task["status"], report)
-        os._exit(0)
+        os._exit(exit_code)
 
     overlay = Overlay(Path(task["overlay"]), through=[settings.home])
     history = FileHistory(record.run.started, record.run.ended)
+
+    def unknown(path: str) -> None:
+        if EVERYTHING not in task["avoid"]:
+            restart(EVERYTHING, f"{path} was written again later in the run")
+        replayer.notes.append(f"{path} is there as the run left it, not as it was at this place")
+
     files = Files(
         overlay,
         history,
-        lambda path: restart(EVERYTHING, f"{path} was written again later in the run"),
+        unknown,
         lambda path: replayer.notes.append(f"{path} was changed after the run"),
+        {os.path.realpath(path_now(source.path, record.run, os.getcwd())) for source in record.sources},
     )
 
     def restored(checkpoint: CheckpointRow, before: float) -> None:

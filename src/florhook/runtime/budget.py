@@ -24,8 +24,8 @@ class Block:
     compute: float = 0.0  # seconds over all executions
     cost: float = 0.0  # seconds of the last materialisation
 
-    def ran(self, seconds: float) -> None:
-        self.executions += 1
+    def ran(self, seconds: float, times: int = 1) -> None:
+        self.executions += times
         self.compute += seconds
 
     @property

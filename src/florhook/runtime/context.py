@@ -24,7 +24,10 @@ class Context:
     """One execution of one loop, while it is open."""
 
     __slots__ = (
+        "block",
         "broken",
+        "code",
+        "counted",
         "counts",
         "entry",
         "exhausted",
@@ -46,13 +49,16 @@ class Context:
 
     def __init__(self, site_id: int, site: Site, frame: FrameType, parent: Context | None) -> None:
         self.site_id, self.site, self.frame_id = site_id, site, id(frame)
+        self.code = frame.f_code  # a frame's address is used again, seldom by the same function
         self.parent = parent
         self.parent_iteration = parent.iteration if parent else -1
         self.nth = 0
         self.number = -1  # in the store, once it is worth a row
         self.position = 0  # iterations begun, where no selectors count them
         self.selectors: Any = None
-        self.counts: dict[int, int] = {}
+        self.counts: dict[int, int] = {}  # of the sites inside, in the iteration `counted`
+        self.counted = -1
+        self.block = 1  # iterations between two boundaries that are looked at
         self.marks = 0  # what ran in this iteration so far
         self.total = 0  # what ran in those before
         self.iterable: Any = None
@@ -90,12 +96,28 @@ class Tracker:
         if parent is not None:
             parent.marks |= before
         context = Context(site_id, self.program.sites[site_id], frame, parent)
-        counts = parent.counts if parent else self.top_counts
+        counts = self.top_counts if parent is None else parent.counts
+        if parent is not None and parent.counted != parent.iteration:
+            counts.clear()
+            parent.counted = parent.iteration
         context.nth = counts.get(site_id, 0)
         counts[site_id] = context.nth + 1
         self.stack.append(context)
         probes.marks[self.program.site_marks[site_id]] = True
         return context
+
+    def push_quick(self, site_id: int, frame: FrameType) -> None:
+        """A context that is there for the order of things only: its iterations are not looked at."""
+        if self.stack:
+            self._drop_stale(site_id, frame)
+        parent = self.stack[-1] if self.stack else None
+        counts = self.top_counts if parent is None else parent.counts
+        if parent is not None and parent.counted != parent.iteration:
+            counts.clear()
+            parent.counted = parent.iteration
+        counts[site_id] = counts.get(site_id, 0) + 1
+        self.stack.append(Context(site_id, self.program.sites[site_id], frame, parent))
+        probes.marks[self.program.site_marks[site_id]] = True
 
     def find(self, site_id: int, frame: FrameType) -> Context | None:
         """The innermost context of that site in that frame."""
@@ -136,21 +158,22 @@ class Tracker:
         return marks
 
     def _drop_stale(self, site_id: int, frame: FrameType) -> None:
-        """Contexts that a return or an exception left: the iterator of a `for` told us, a `while` has none."""
+        """Contexts that a return or an exception left: the iterator of a `for` told us, the others have none."""
         while self.stack:
             top = self.stack[-1]
-            if not top.broken and not (top.site.kind == "while" and self._left(top, site_id, frame)):
+            unseen = top.site.kind == "while" or top.site.tight or top.extra is None
+            if not top.broken and not (unseen and self._left(top, site_id, frame)):
                 return
             self.stack.pop()
             self._fold_marks(top)
             self.closed(top, abandoned=True)
 
     def _left(self, context: Context, site_id: int, frame: FrameType) -> bool:
-        if context.frame_id == id(frame):
+        if context.frame_id == id(frame) and context.code is frame.f_code:
             return not self._inside(self.program.sites[site_id], context.site.key)
         outer = frame.f_back
         while outer is not None:
-            if id(outer) == context.frame_id:
+            if id(outer) == context.frame_id and outer.f_code is context.code:
                 return False
             outer = outer.f_back
         return True

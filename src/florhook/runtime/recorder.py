@@ -29,6 +29,10 @@ from .roots import roots
 
 EXIT = -1  # the "iteration" of a checkpoint at a loop's exit
 DETAIL = 2e-4  # seconds: shorter iterations get no row of their own
+LOOK_AGAIN = 5e-4  # seconds between two boundaries of a fast loop that are looked at
+MOST_AT_ONCE = 1 << 16
+QUICK = 1e-4  # seconds: loops that take less are looked at seldom
+QUICK_AFTER, QUICK_FOR = 8, 64  # executions
 WORTH_A_ROW = 1e-3  # seconds: shorter loops get none
 FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
 BANDWIDTH = 2e9  # bytes a second that the writer takes from a busy machine
@@ -44,6 +48,9 @@ class Watch:
     cells: Callable[[], Any] | None
     began: float = 0.0  # the running iteration
     began_out: int = 0
+    ended: int = 0  # iterations that were accounted for
+    left: bool = False  # its iterable is no state any more
+    skip: int = 0  # steps of a `while` that are only counted
     entry: str = ""
     wants_exit: bool = False
     boundaries: bool = False
@@ -71,6 +78,7 @@ class Recorder(Tracker):
         self.iterations = 0
         self.refused: dict[str, int] = {}
         self.written = 0  # characters of output so far
+        self.quick: dict[int, int] = {}  # by site: how many executions more are not looked at
         self._output: list[str] = []
         program.on_module = self.on_module
 
@@ -83,10 +91,16 @@ class Recorder(Tracker):
         if not self.active or threading.get_ident() != self.main_thread:
             return iterable
         try:
+            if self._is_quick(site, sys._getframe(1)):
+                self.push_quick(site, sys._getframe(1))
+                return iterable
             context = self._open(site, sys._getframe(1), iterable, cells)
-            if context.site.tight or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+            if context.site.tight or not _iterates(type(iterable)):
+                context.iterable = None
                 return iterable
             return counted(context, self._blocks, iterable)
+        except RecursionError:
+            return iterable  # the program is about to get its own
         except Exception as error:
             self.stop(error)
             return iterable
@@ -94,39 +108,73 @@ class Recorder(Tracker):
     def enter(self, site: int, cells: Callable[[], Any] | None = None) -> None:
         if self.active and threading.get_ident() == self.main_thread:
             try:
-                self._open(site, sys._getframe(1), None, cells)
+                if self._is_quick(site, sys._getframe(1)):
+                    self.push_quick(site, sys._getframe(1))
+                else:
+                    self._open(site, sys._getframe(1), None, cells)
             except Exception as error:
                 self.stop(error)
 
     def step(self, site: int) -> bool:
         if self.active and threading.get_ident() == self.main_thread:
+            top = self.stack[-1] if self.stack else None
+            if top is not None and top.site_id == site:
+                watch = top.extra
+                if watch is None:
+                    return True
+                if watch.skip:
+                    watch.skip -= 1
+                    top.position += 1
+                    return True
             try:
                 frame = sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None:
                     self._boundary(context, frame)
                     context.position += 1
+                    context.extra.skip = context.block - 1
+            except RecursionError:
+                return True
             except Exception as error:
                 self.stop(error)
         return True
 
     def leave(self, site: int) -> None:
         if self.active and threading.get_ident() == self.main_thread:
+            top = self.stack[-1] if self.stack else None
+            if top is not None and top.site_id == site and top.extra is None:
+                self.stack.pop()
+                return
             try:
                 frame = sys._getframe(1)
                 context = self.find(site, frame)
-                if context is not None:
+                if context is not None and context.extra is None:
+                    self.pop_to(context)
+                elif context is not None:
                     self._exit(context, frame)
             except Exception as error:
                 self.stop(error)
 
     # The life of a loop --------------------------------------------------------------------------------------
 
+    def _is_quick(self, site: int, frame: FrameType) -> bool:
+        """Whether this execution is not looked at: its site's are too short, or it lies in one that is not."""
+        if self.everything:
+            return False
+        if self.stack and self.stack[-1].extra is None:
+            self._drop_stale(site, frame)
+            if self.stack and self.stack[-1].extra is None:
+                return True
+        rest = self.quick.get(site, 0)
+        self.quick[site] = rest - 1
+        return rest > 0
+
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now = self.now()
         watch = context.extra = Watch(now, self.written, cells, began=now, began_out=self.written)
         context.iterable = iterable
+        context.code = frame.f_code
         self._enter(context, watch, frame, now)
         return context
 
@@ -167,13 +215,16 @@ class Recorder(Tracker):
                         self._boundary(context, sys._getframe(1))
                     except Exception as error:
                         self.stop(error)
-                before = context.begun
-                yield itertools.islice(flow, 1)
-                if context.begun == before:
+                wanted = context.begun + context.block
+                yield itertools.islice(flow, context.block)
+                if context.begun < wanted:
                     context.exhausted = True
                     return
         except GeneratorExit:
             context.broken = True
+        finally:
+            if type(context.iterable) is not range:
+                context.iterable = None  # the program's object lives no longer than without us
 
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
@@ -183,7 +234,6 @@ class Recorder(Tracker):
             now = self.now()
             self._end_iteration(context, watch, frame, now)
             self._consider_boundary(context, watch, frame, begun, now)
-            context.counts.clear()
         if context.site.kind == "while":
             detailed = begun == 0 or self.everything or bool(watch.iterations)
             context.labels = None if detailed else {}
@@ -192,9 +242,16 @@ class Recorder(Tracker):
 
     def _end_iteration(self, context: Context, watch: Watch, frame: FrameType, now: float) -> None:
         seconds = now - watch.began
-        self.iterations += 1
-        self.budget.block(context.site_id, "boundary").ran(seconds)
-        if seconds < DETAIL and not self.everything:
+        count = context.begun - watch.ended
+        watch.ended = context.begun
+        self.iterations += count
+        self.budget.block(context.site_id, "boundary").ran(seconds, count)
+        if not self.everything:
+            if seconds < LOOK_AGAIN:
+                context.block = min(2 * context.block, MOST_AT_ONCE)
+            elif context.block > 1:
+                context.block = max(1, int(context.block * LOOK_AGAIN / seconds))
+        if count != 1 or (seconds < DETAIL and not self.everything):
             return
         index = context.iteration
         labels = json.dumps(labels_of(context, frame, index))
@@ -216,10 +273,13 @@ class Recorder(Tracker):
         watch: Watch = context.extra
         self.close_inner(context)
         now = self.now()
-        if context.broken and context.begun:
+        if context.begun > watch.ended:
             self._end_iteration(context, watch, frame, now)
+        watch.left = True
         block = self.budget.block(context.site_id, "exit")
         block.ran(now - watch.entered)
+        if block.executions >= QUICK_AFTER and block.mean < QUICK:
+            self.quick[context.site_id] = QUICK_FOR
         worth = self.everything or self.budget.allows(block, now, self._typical_cost(), now - watch.entered)
         if watch.wants_exit and context.entry is not None and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
@@ -286,7 +346,8 @@ class Recorder(Tracker):
 
     def _scan(self, context: Context, watch: Watch, frame: FrameType) -> Scan | None:
         try:
-            return Scan(self.program, roots(self.program, frame, watch.cells, context.iterable))
+            iterable = None if watch.left else context.iterable
+            return Scan(self.program, roots(self.program, frame, watch.cells, iterable))
         except Exception as error:
             self._refuse(f"{type(error).__name__}: {error}")
             return None
@@ -409,6 +470,11 @@ class Recorder(Tracker):
             "iterations_skipped": 0,
             "refused": self.refused,
         }
+
+
+def _iterates(cls: type) -> bool:
+    """Asked of the type, since asking the object would call the user's `__getattribute__`."""
+    return hasattr(cls, "__iter__") or hasattr(cls, "__getitem__")
 
 
 def shape_digest(shape: list[str]) -> str:

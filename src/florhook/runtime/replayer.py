@@ -283,7 +283,6 @@ class Replayer(Tracker):
         if not self._is_main():
             return
         self.close_inner(context)
-        context.counts.clear()
         if context.begun and context.begun != turn.fresh:
             self._verify(context, turn, context.begun, frame)
         if context.site.kind == "while":
@@ -310,7 +309,7 @@ class Replayer(Tracker):
             self.restart(loop.site.key, f"{type(error).__name__}: {error}")
         turn.restored = values
         turn.fresh = turn.verified = iteration
-        context.counts.clear()
+        context.counted = -1
         self.skipped += (loop.known if iteration == EXIT else iteration) - before
         self.blocks_skipped += iteration == EXIT
         self.jumps += 1

@@ -66,7 +66,7 @@ class Loader:
         kinds = [self._kind(number) for number in range(len(contents))]
         for number, content in enumerate(contents):
             kinds[number].prepare(self.objects[number], content, self)
-        for late in (False, True):
+        for late in (0, 1, 2):
             for number, content in enumerate(contents):
                 if kinds[number].late == late:
                     self.at = number

@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .kinds import REGISTRY, Kind, load_imported
-from .kinds.base import live_reference
+from .kinds.base import flat, live_reference, rebuild, reduce
 from .kinds.opaque import UNKNOWN
+from .kinds.special import SPECIAL
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
@@ -81,29 +82,22 @@ class Entry:
     def __init__(self, scan: Scan) -> None:
         self.roots = [segment.name for segment in scan.segments]
         self.shape = scan.shape()
-        self.known: dict[Any, tuple[int, type, weakref.ref[Any] | None]] = {}
+        self.known: dict[Any, tuple[int, type, Any, weakref.ref[Any] | None]] = {}
         for number, (key, obj, kind) in enumerate(zip(scan.keys, scan.objects, scan.kinds, strict=True)):
-            reference = (
-                None if kind.how == "in place" and kind.name in IDENTITY_BY_PLACE else live_reference(obj)
-            )
-            self.known[key] = (number, type(obj), reference)
+            same = kind.same(obj)
+            reference = live_reference(obj) if same is None else None
+            self.known[key] = (number, type(obj), same, reference)
         self.suspended = dict(scan.suspended)
         self.by_value = {number for number, kind in enumerate(scan.kinds) if kind.how == "by value"}
 
-    def number(self, key: Any, obj: Any) -> int:
+    def number(self, key: Any, obj: Any, kind: Kind) -> int:
         """The object's number at the entry, or -1 for one that was born since."""
-        number, cls, reference = self.known.get(key, (-1, None, None))
-        if (
-            number in self.by_value
-            or cls is not type(obj)
-            or (reference is not None and reference() is not obj)
-        ):
+        number, cls, same, reference = self.known.get(key, (-1, None, None, None))
+        if cls is not type(obj) or number in self.by_value:
             return -1
-        return number
-
-
-# Kinds whose content is all of them: any object of the type at the same address will do.
-IDENTITY_BY_PLACE = {"list", "dict", "set", "bytearray", "OrderedDict", "defaultdict", "cell", "storage"}
+        if reference is not None and reference() is not obj:
+            return -1
+        return number if same is None or same == kind.same(obj) else -1
 
 
 class Scan:
@@ -233,7 +227,7 @@ class Scan:
 
     def table(self, entry: Entry) -> bytes:
         """How to find or make each object: its number at the entry, or the recipe of an empty one."""
-        numbers = [entry.number(key, obj) for key, obj in zip(self.keys, self.objects, strict=True)]
+        numbers = [entry.number(*each) for each in zip(self.keys, self.objects, self.kinds, strict=True)]
         born = [
             (index, self.kinds[index].name, self._shell(index))
             for index, number in enumerate(numbers)
@@ -268,8 +262,22 @@ class _Pickler(pickle.Pickler):
         self.persistent_id = scan.number  # type: ignore[method-assign]
 
     def reducer_override(self, obj: Any) -> Any:
-        special = SPECIAL.get(type(obj))
-        return special(obj) if special else NotImplemented
+        cls = type(obj)
+        special = SPECIAL.get(cls)
+        if special is not None:
+            return special(obj)
+        if cls in REGISTRY.exact or isinstance(obj, type):
+            return NotImplemented
+        return _reduce_value(obj)
+
+
+def _reduce_value(obj: Any) -> Any:
+    """An immutable value of a class of its own; its state, if it has one, must not be a dict with a number."""
+    reduced = reduce(obj)
+    if isinstance(reduced, str) or len(reduced) == 2:
+        return reduced
+    make, arguments, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
+    return rebuild, (make, arguments, flat(state), tuple(items or ()), tuple(pairs or ()), setter)
 
 
 def _reduce_module(obj: types.ModuleType) -> Any:
@@ -319,23 +327,16 @@ def _dead_reference() -> weakref.ref[Any]:
     return weakref.ref(_Gone())
 
 
-def _reduce_mapping_proxy(obj: Any) -> Any:
-    return _mapping_proxy, (dict(obj),)
-
-
-def _mapping_proxy(mapping: dict[Any, Any]) -> types.MappingProxyType[Any, Any]:
-    return types.MappingProxyType(mapping)
-
-
-SPECIAL: dict[type, Callable[[Any], Any]] = {
-    types.ModuleType: _reduce_module,
-    types.MethodType: _reduce_method,
-    weakref.ref: _reduce_weak_reference,
-    weakref.ProxyType: _reduce_weak_proxy,
-    weakref.CallableProxyType: _reduce_weak_proxy,
-    types.CodeType: _reduce_code,
-    types.MappingProxyType: _reduce_mapping_proxy,
-}
+SPECIAL.update(
+    {
+        types.ModuleType: _reduce_module,
+        types.MethodType: _reduce_method,
+        weakref.ref: _reduce_weak_reference,
+        weakref.ProxyType: _reduce_weak_proxy,
+        weakref.CallableProxyType: _reduce_weak_proxy,
+        types.CodeType: _reduce_code,
+    }
+)
 
 
 def kind_of(obj: Any, environment: Environment) -> Kind | None:

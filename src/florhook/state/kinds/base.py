@@ -27,11 +27,18 @@ class Kind:
 
     name = "opaque"
     how = "opaque"  # "in place" | "by value" | "re-driven" | "opaque"
-    late = False  # applied after the others: its content is hashed, and hashing may ask the content's content
+    late = 0  # when it is applied: 1 after 0, since what is hashed asks its items' contents; 2 after those
 
     def key(self, obj: Any) -> Any:
         """What identifies the object while it lives."""
         return id(obj)
+
+    def same(self, obj: Any) -> Any:
+        """What an object at the address of one that is gone must share with it to be taken for it.
+
+        None where only a weak reference can tell, since not everything of the object is restored in place.
+        """
+        return None
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return None
@@ -67,7 +74,7 @@ class Opaque(Kind):
 class Reduced(Kind):
     """An object that is not written in Python but that pickle can take apart: made anew from its parts."""
 
-    name, how = "reduced", "by value"
+    name, how, late = "reduced", "by value", 2
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return scan.once(obj, reduce)[:2]  # another time it might name other objects
@@ -78,24 +85,50 @@ class Reduced(Kind):
 
     def content(self, obj: Any, scan: Scan) -> Any:
         make, arguments, state, items, pairs, setter = (*scan.once(obj, reduce), None, None, None, None)[:6]
-        return make, arguments, state, tuple(items or ()), tuple(pairs or ()), setter
+        return make, arguments, flat(state), tuple(items or ()), tuple(pairs or ()), setter
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
-        _, _, state, items, pairs, setter = content
-        if state is not None:
-            if setter is not None:
-                setter(obj, state)
-            elif hasattr(obj, "__setstate__"):
-                obj.__setstate__(state)
-            else:
-                attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
-                vars(obj).update(attributes or {})
-                for name, value in (slots or {}).items():
-                    setattr(obj, name, value)
-        for item in items:
-            obj.append(item)
-        for key, value in pairs:
-            obj[key] = value
+        finish(obj, *content[2:])
+
+
+def flat(state: Any) -> Any:
+    """A state as pickle has it, its dicts as tuples: a dict would be an object with contents of its own."""
+    if type(state) is dict:
+        return ("dict", tuple(state.items()))
+    if type(state) is tuple and len(state) == 2 and {type(part) for part in state} <= {dict, type(None)}:
+        return ("slots", flat(state[0]), flat(state[1]))
+    return ("state", state)
+
+
+def unflat(state: Any) -> Any:
+    if state[0] == "dict":
+        return dict(state[1])
+    return (unflat(state[1]), unflat(state[2])) if state[0] == "slots" else state[1]
+
+
+def finish(obj: Any, flat_state: Any, items: Any, pairs: Any, setter: Any) -> Any:
+    """Give an object that was made the rest of what pickle took it apart into."""
+    state = unflat(flat_state)
+    if state is not None:
+        if setter is not None:
+            setter(obj, state)
+        elif hasattr(obj, "__setstate__"):
+            obj.__setstate__(state)
+        else:
+            attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+            vars(obj).update(attributes or {})
+            for name, value in (slots or {}).items():
+                setattr(obj, name, value)
+    for item in items:
+        obj.append(item)
+    for key, value in pairs:
+        obj[key] = value
+    return obj
+
+
+def rebuild(make: Any, arguments: Any, *rest: Any) -> Any:
+    """Make a value with a state of its own."""
+    return finish(make(*arguments), *rest)
 
 
 class Missing:
@@ -108,7 +141,7 @@ class Missing:
         kind, touched = object.__getattribute__(self, "_florhook")
         touched(f"the program uses an object of type {kind}, which no checkpoint holds")
 
-    __call__ = __iter__ = __next__ = __len__ = __getitem__ = __enter__ = _refuse
+    __call__ = __iter__ = __next__ = __len__ = __getitem__ = __contains__ = __enter__ = __exit__ = _refuse
     __setattr__ = __delattr__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
@@ -124,7 +157,7 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        self.exact: dict[type, Kind | None] = {}
+        self.exact: dict[type, Kind | None] = {Missing: Opaque()}
         self.derived: list[tuple[type, Kind]] = []
         self.found: dict[type, Kind | None] = {}
         self.opaque = Opaque()

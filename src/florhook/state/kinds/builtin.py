@@ -28,18 +28,24 @@ DATA_CLASS_ATTRIBUTES = {"__dict__", "__weakref__", "__doc__", "__module__", "__
 class List(Kind):
     name, how = "list", "in place"
 
+    def same(self, obj: Any) -> bool:
+        return True
+
     def create(self, spec: Any, loader: Loader) -> list[Any]:
         return []
 
     def content(self, obj: list[Any], scan: Scan) -> tuple[Any, ...]:
-        return tuple(obj)
+        return tuple(list.__iter__(obj))
 
     def apply(self, obj: list[Any], content: tuple[Any, ...], loader: Loader) -> None:
         list.__setitem__(obj, slice(None), content)
 
 
 class Dict(Kind):
-    name, how, late = "dict", "in place", True
+    name, how, late = "dict", "in place", 1
+
+    def same(self, obj: Any) -> bool:
+        return True
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
         return {}
@@ -83,7 +89,10 @@ class DefaultDict(Dict):
 
 
 class Set(Kind):
-    name, how, late = "set", "in place", True
+    name, how, late = "set", "in place", 1
+
+    def same(self, obj: Any) -> bool:
+        return True
 
     def create(self, spec: Any, loader: Loader) -> set[Any]:
         return set()
@@ -145,6 +154,9 @@ class Deque(Kind):
 
 class ByteArray(Kind):
     name, how = "bytearray", "in place"
+
+    def same(self, obj: Any) -> bool:
+        return True
 
     def create(self, spec: Any, loader: Loader) -> bytearray:
         return bytearray()
@@ -213,7 +225,7 @@ class Instance(Kind):
 class DerivedContainer(Instance):
     """An instance of a class written in Python that derives from a container."""
 
-    late = True
+    late = 1
 
     def __init__(self, base: type, kind: Kind) -> None:
         self.base, self.kind = base, kind
@@ -240,6 +252,9 @@ class DerivedContainer(Instance):
 
 class Cell(Kind):
     name, how = "cell", "in place"
+
+    def same(self, obj: Any) -> bool:
+        return True
 
     def create(self, spec: Any, loader: Loader) -> types.CellType:
         return types.CellType()
@@ -314,12 +329,12 @@ class Class(Kind):
     def content(self, obj: type, scan: Scan) -> tuple[Any, ...]:
         if not scan.keeps_class(obj):
             return ()
-        return tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value))
+        return tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value, obj))
 
     def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
         wanted = dict(content)
         for name, value in list(vars(obj).items()):
-            if is_class_data(name, value) and name not in wanted:
+            if is_class_data(name, value, obj) and name not in wanted:
                 type.__delattr__(obj, name)
         for name, value in wanted.items():
             if vars(obj).get(name, obj) is not value:
@@ -465,7 +480,7 @@ class PythonRandom(Kind):
 
 
 class WeakValues(Kind):
-    name, how, late = "WeakValueDictionary", "in place", True
+    name, how, late = "WeakValueDictionary", "in place", 1
 
     def create(self, spec: Any, loader: Loader) -> Any:
         return weakref.WeakValueDictionary()
@@ -529,8 +544,10 @@ def has_slot(slot: Any, obj: Any) -> bool:
     return True
 
 
-def is_class_data(name: str, value: Any) -> bool:
+def is_class_data(name: str, value: Any, owner: type) -> bool:
     """Whether a class attribute is state rather than part of the class's definition."""
+    if isinstance(value, types.FunctionType) and not (name.startswith("__") and name.endswith("__")):
+        return value.__qualname__ != f"{owner.__qualname__}.{name}" and not name.startswith("_abc_")
     if (
         name in DATA_CLASS_ATTRIBUTES
         or (name.startswith("__") and name.endswith("__"))
@@ -599,6 +616,8 @@ def register(registry: Registry) -> None:
     registry.add(Class(), type, derived=True)
     registry.add(Suspended(), types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
     registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+    registry.add(registry.opaque, types.MappingProxyType)
+    registry.add(registry.by_name["instance"], types.SimpleNamespace)
     registry.add(MemoryView(), memoryview)
     registry.add(StringIO(), io.StringIO)
     registry.add(BytesIO(), io.BytesIO)

@@ -22,7 +22,7 @@ HITS, MISSES = 4321, 777  # counts that no other word of the object has
 
 
 class LruCache(Kind):
-    name, how, late = "lru_cache", "in place", True
+    name, how, late = "lru_cache", "in place", 1
 
     def shell(self, obj: Any, scan: Scan) -> str:
         return str(getattr(obj, "__qualname__", "a function"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .base import Kind, Registry
 from .builtin import getattr_dict
+from .special import SPECIAL
 
 if TYPE_CHECKING:
     from ..restore import Loader
@@ -18,6 +20,10 @@ class NdArray(Kind):
     """An array that owns its memory, or a view, which is a place in the memory of its base."""
 
     name, how = "numpy.ndarray", "in place"
+
+    def same(self, obj: Any) -> Any:
+        # No weak reference: `ndarray.resize` refuses an array that has one.
+        return obj.dtype.str, obj.shape, obj.strides, address_of(obj), id(obj.base)
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         base = owner_of(obj)
@@ -168,12 +174,19 @@ def reshape_in_place(obj: Any, dtype: Any, shape: Any) -> None:
     obj.resize(shape, refcheck=False)
 
 
+def _reduce_dtype(obj: Any) -> Any:
+    # A structured one has a dict in its state, which would be an object with contents of its own.
+    return pickle.loads, (pickle.dumps(obj, 5),)
+
+
 def register(registry: Registry) -> None:
     registry.add(NdArray(), np.ndarray, derived=True)
     registry.add(Generator(), np.random.Generator)
     registry.add(RandomState(), np.random.RandomState)
     bit_generators = [getattr(np.random, n) for n in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")]
     registry.add(BitGenerator(), *bit_generators)
+    dtypes: set[Any] = {np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSUVOMm"}}
+    SPECIAL.update(dict.fromkeys(dtypes, _reduce_dtype))
     registry.plain(np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSUVOMm"})
     registry.plain(*(getattr(np, name) for name in ("bool_", "object_", "str_", "bytes_", "void")))
     registry.plain(*{np.dtype(code).type for code in "?bhilqBHILQefdgFDGMm"}, np.ufunc)

@@ -21,6 +21,7 @@ INERT = frozenset(
         "builtins.builtin_function_or_method",
         "builtins.method-wrapper",
         "builtins.module",
+        "builtins.mappingproxy",
         "builtins.frame",
         "builtins.traceback",
         "builtins.getset_descriptor",
@@ -32,8 +33,6 @@ INERT = frozenset(
         "posix.DirEntry",
         "ssl.SSLContext",
         "_contextvars.Context",
-        "_contextvars.ContextVar",
-        "_thread._local",
     }
 )
 INERT_PACKAGES = ("torch", "torch._C", "numpy", "functools", "operator", "typing")

@@ -50,7 +50,11 @@ class Tensor(Kind):
             self._place(obj, *content[:3])
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        from ..restore import CannotRestoreError
+
         _, _, graph, requires_grad, gradient, attributes, hooks = content
+        if graph is not None and obj.grad_fn is None:
+            raise CannotRestoreError("a tensor has got an autograd graph since the loop was entered")
         if graph is None:
             obj.requires_grad_(requires_grad)
             obj.grad = gradient
@@ -106,6 +110,9 @@ class Storage(Kind):
 
     def key(self, obj: Any) -> Any:
         return ("storage", obj._cdata)
+
+    def same(self, obj: Any) -> bool:
+        return True
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return obj.nbytes(), str(obj.device)
