@@ -26,6 +26,7 @@ from .logs.output import Tee
 from .runtime import entropy, probes
 from .runtime.program import Program
 from .runtime.recorder import Recorder
+from .runtime.roots import program_starts
 from .settings import Settings
 from .store.recording import Recording
 from .store.rows import RunRow, SourceRow
@@ -59,6 +60,7 @@ def record(target: Target, settings: Settings) -> None:
         probes.use(recorder)
         os.register_at_fork(after_in_child=in_child)
         os.environ["FLOR_OWNER"] = f"{row.id}:{os.getpid()}"
+        program_starts()
         tee.install()
         if recording.failed:
             recorder.give_up(recording.failed)

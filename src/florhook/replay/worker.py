@@ -17,6 +17,7 @@ from ..record import pin_hash_seed, watch
 from ..runtime import entropy, probes
 from ..runtime.program import Program
 from ..runtime.replayer import EVERYTHING, Replayer
+from ..runtime.roots import program_starts
 from ..settings import Settings
 from ..store.rows import CheckpointRow
 from ..store.store import Store
@@ -97,6 +98,7 @@ def run_worker(target: Target, settings: Settings) -> None:
         vars(module)["__flor__"] = probes
         probes.use(replayer)
         probes.hindsight = output.hindsight
+        program_starts()
         entropy.guarded(set_state)(entropy.PYTHON)
         output.install()
         overlay.before_read(files.before_read)

@@ -6,6 +6,8 @@ Names are the same in every process that runs the program up to the same place:
 
 from __future__ import annotations
 
+import gc
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -30,8 +32,50 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
     return found
 
 
+class _Process:
+    """What the program changed of its process: environment variables, working folder, garbage collection."""
+
+    def __init__(self) -> None:
+        self.variables = dict(os.environ)
+        self.folder = os.getcwd()
+
+    def read(self) -> tuple[Any, ...]:
+        now = dict(os.environ)
+        names = sorted(name for name in {*now, *self.variables} if not name.startswith("FLOR"))
+        changed = tuple((n, now.get(n)) for n in names if now.get(n) != self.variables.get(n))
+        return changed, os.path.relpath(os.getcwd(), self.folder), gc.isenabled()
+
+    def write(self, state: tuple[Any, ...]) -> None:
+        changed, folder, collecting = state
+        for name, _ in self.read()[0]:
+            _set_variable(name, self.variables.get(name))
+        for name, value in changed:
+            _set_variable(name, value)
+        os.chdir(os.path.join(self.folder, folder))
+        (gc.enable if collecting else gc.disable)()
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+_process = _Process()
+
+
+def program_starts() -> None:
+    """From here on, what is changed of the process is changed by the program."""
+    global _process
+    _process = _Process()
+
+
 def set_world(values: dict[Name, Any]) -> None:
     """Put back the state outside the graph; random states of Python and NumPy are objects of the graph."""
+    process = values.get(("world", "process"))
+    if process is not None:
+        _process.write(process)
     state = values.get(("world", "torch"))
     if state is not None:
         from ..state.kinds import torch_kinds
@@ -41,6 +85,7 @@ def set_world(values: dict[Name, Any]) -> None:
 
 def _world() -> Iterator[Root]:
     yield Root(("world", "random"), random._inst)
+    yield Root(("world", "process"), _process.read())
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         yield Root(("world", "numpy"), numpy_random.mtrand._rand)
