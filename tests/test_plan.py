@@ -27,8 +27,10 @@ def loop(
     exit: str = "end",  # noqa: A002  # as the row calls it
     parent: int = 5,
     rows: int | None = None,
+    items: str | None = None,
+    goodbye: bool = True,
 ) -> Loop:
-    """A recorded loop over `x` in range(iterations); `marks` by iteration, "0" elsewhere."""
+    """A recorded loop over `x` in range(iterations) or `items`; `marks` by iteration, "0" elsewhere."""
     context = ContextRow(
         7,
         parent,
@@ -45,11 +47,13 @@ def loop(
     )
     known = (iterations or 0) if rows is None else rows
     found = {
-        i: IterationRow(7, i, float(i), 0, (marks or {}).get(i, "0"), json.dumps({"x": i}))
+        i: IterationRow(
+            7, i, float(i), 0, (marks or {}).get(i, "0"), json.dumps({"x": items[i] if items else i})
+        )
         for i in range(known)
     }
     kept = {k: CheckpointRow(7, k, 0.0, 0, "[]") for k in checkpoints}
-    return Loop(context, Site(KEY, 1, "for", labels=(("x", ()),)), found, kept)
+    return Loop(context, Site(KEY, 1, "for", labels=(("x", ()),)), found, kept, goodbye=goodbye)
 
 
 def asks(*marks: str, here: bool = False, select: str | None = None) -> Question:
@@ -72,19 +76,44 @@ CASES: list[tuple[str, Loop, Question, set[int], list[Step]]] = [
     ("one iteration, no exit", loop(checkpoints=(2, 4, 6), marks={5: "0,9"}), NOTHING, set(), [Step(4)]),
     ("one iteration, nothing after", loop(checkpoints=(2, 4), marks={5: "0,9"}), NOTHING, set(), [Step(4)]),
     ("the last iteration", loop(checkpoints=(2, 9, EXIT), marks={9: "9"}), NOTHING, set(), [Step(9)]),
-    ("two, far apart", loop(checkpoints=(4, 8, EXIT), marks={1: "9", 8: "9"}), NOTHING, set(), [Step(None, 2), Step(8, 9), Step(EXIT)]),
-    ("two, no jump between", loop(checkpoints=(EXIT,), marks={1: "9", 8: "9"}), NOTHING, set(), [Step(None, 9), Step(EXIT)]),
-    ("a jump to where it is spares nothing", loop(checkpoints=(2, EXIT), marks={1: "9", 3: "9"}), NOTHING, set(), [Step(None, 4), Step(EXIT)]),
-    ("selected", loop(checkpoints=(0, 4, EXIT), parent=-1), asks(here=True, select="x=5:7"), set(), [Step(4, 7), Step(EXIT)]),
+    ("two, far apart", loop(checkpoints=(4, 8, EXIT), marks={1: "9", 8: "9"}), NOTHING, set(),
+        [Step(None, 2), Step(8, 9), Step(EXIT)]),
+    ("two, no jump between", loop(checkpoints=(EXIT,), marks={1: "9", 8: "9"}), NOTHING, set(),
+        [Step(None, 9), Step(EXIT)]),
+    ("a jump to where it is spares nothing", loop(checkpoints=(2, EXIT), marks={1: "9", 3: "9"}), NOTHING, set(),
+        [Step(None, 4), Step(EXIT)]),
+    ("selected", loop(checkpoints=(0, 4, EXIT), parent=-1), asks(here=True, select="x=5:7"), set(),
+        [Step(4, 7), Step(EXIT)]),
+    ("selected by number", loop(checkpoints=(0, 4, EXIT), items="abcdefghij"), asks(here=True, select="x=5:7"), set(),
+        [Step(4, 7), Step(EXIT)]),
     ("another variable selects nothing here", loop(checkpoints=(EXIT,)), asks(here=True, select="y=5"), set(), [ALL]),
-    ("a return happens again", loop(exit="abandoned", checkpoints=(5, 9)), NOTHING, set(), [Step(9)]),
-    ("a return with nothing to jump to", loop(exit="abandoned"), NOTHING, set(), [ALL]),
+    ("a return happens again", loop(exit="abandoned", checkpoints=(5, 9)), NOTHING, set(), [Step(9, 10, last=True)]),
+    ("a return with nothing to jump to", loop(exit="abandoned"), NOTHING, set(), [Step(None, 10, last=True)]),
+    ("a return after an iteration", loop(exit="abandoned", checkpoints=(3, 9), marks={4: "9"}), NOTHING, set(),
+        [Step(3, 5), Step(9, 10, last=True)]),
+    ("a return after an iteration, no jump", loop(exit="abandoned", marks={4: "9"}), NOTHING, set(),
+        [Step(None, 5), Step(None, 10, last=True)]),
+    ("a return at once", loop(0, exit="abandoned"), NOTHING, set(), [Step(None, 0, last=True)]),
+    ("a return from a main loop", loop(2, exit="abandoned", checkpoints=(0,), parent=-1), NOTHING, set(),
+        [Step(0, 2, last=True)]),
     ("a break is left by its exit", loop(exit="break", checkpoints=(9, EXIT)), NOTHING, set(), [Step(EXIT)]),
-    ("a killed run is replayed as far as it went", loop(None, rows=6, exit="", checkpoints=(4,)), NOTHING, set(), [Step(4, 6, last=True)]),
-    ("a run that was killed at once", loop(None, rows=0, exit="", checkpoints=(0,), parent=-1), NOTHING, set(), [Step(0, 0, last=True)]),
+    ("a killed run is replayed as far as it went", loop(None, rows=6, exit="", checkpoints=(4,), goodbye=False),
+        NOTHING, set(), [Step(4, 6, last=True)]),
+    ("a run that was killed at once", loop(None, rows=0, exit="", checkpoints=(0,), parent=-1, goodbye=False),
+        NOTHING, set(), [Step(0, 0, last=True)]),
+    ("recording stopped inside it", loop(None, rows=6, exit="", checkpoints=(4,)), NOTHING, set(), [Step(4)]),
+    ("recording stopped inside it, after an iteration", loop(None, rows=6, exit="", checkpoints=(2, 4), marks={2: "9"}),
+        NOTHING, set(), [Step(2, 3), Step(4)]),
+    ("recording stopped at once", loop(None, rows=0, exit="", checkpoints=(0,), parent=-1), NOTHING, set(), [Step(0)]),
     ("it never ran", loop(0, checkpoints=(EXIT,)), asks(here=True), set(), [Step(EXIT)]),
     ("it never ran, no exit", loop(0), asks(here=True), set(), [ALL]),
-    ("iterations without rows go by the whole loop", loop(10, rows=0, every="9", checkpoints=(5, EXIT)), NOTHING, set(), [ALL]),
+    ("iterations without rows go by the whole loop", loop(10, rows=0, every="9", checkpoints=(5, EXIT)), NOTHING, set(),
+        [ALL]),
+    ("without rows nothing is selected", loop(10, rows=0, every="9", checkpoints=(5, EXIT)), asks("9", select="x=7"),
+        set(), [ALL]),
+    ("with rows for some", loop(10, rows=3, checkpoints=(3, EXIT)), asks(here=True, select="x=1"), set(),
+        [Step(None, 2), Step(3)]),
+    ("with rows for some, that lack the mark", loop(10, rows=3, checkpoints=(3, EXIT)), NOTHING, set(), [Step(EXIT)]),
 ]  # fmt: skip
 
 
@@ -110,7 +139,13 @@ def plans(draw: st.DrawFn) -> tuple[Loop, Question, set[int]]:
     known = None if how == "" else size
     parent = draw(st.sampled_from([-1, 5]))
     recorded = loop(
-        known, rows=size, exit=how, checkpoints=tuple(kept), marks=dict.fromkeys(wanted, "9"), parent=parent
+        known,
+        rows=size,
+        exit=how,
+        checkpoints=tuple(kept),
+        marks=dict.fromkeys(wanted, "9"),
+        parent=parent,
+        goodbye=how != "" or draw(st.booleans()),
     )
     return recorded, NOTHING, unusable
 
@@ -137,6 +172,7 @@ def test_plans_are_right(plan: tuple[Loop, Question, set[int]]) -> None:
     recorded, question, unusable = plan
     steps = steps_for(recorded, question, unusable)
     wanted = {i for i in range(recorded.known) if question.wants(recorded, i)}
+    ends_there = recorded.row.exit == "abandoned" or recorded.is_open
     ran, ended = executed(recorded, steps)
     assert ended, "the loop is always brought to its end"
     assert wanted <= set(ran)
@@ -152,12 +188,14 @@ def test_plans_are_right(plan: tuple[Loop, Question, set[int]]) -> None:
         if step.restore == EXIT:
             assert recorded.row.exit in ("end", "break")
             assert number == len(steps) - 1
+        assert step.last is (ends_there and number == len(steps) - 1)
         if step.stop is not None:
-            assert at < step.stop <= recorded.known or step.last
-            assert not step.last or (recorded.row.exit == "" and number == len(steps) - 1)
+            assert at < step.stop or (step.last and not recorded.known)
+            assert step.stop == recorded.known if step.last else step.stop <= recorded.known
             at = step.stop
         else:
             assert number == len(steps) - 1
+            assert not ends_there, "what comes after it is not known"
     if recorded.row.exit not in ("end", "break") and recorded.known:
         assert recorded.known - 1 in ran, "what left it happens again"
 
