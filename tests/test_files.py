@@ -6,10 +6,10 @@ import os
 import time
 
 import pytest
-
 from conftest import Flor
-from florhook.replay.files import FileHistory, Version
 from test_record_replay import probe, record, replay
+
+from florhook.replay.files import FileHistory, Version
 
 STARTED, ENDED, NOW = 1000.0, 1100.0, 2e9
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from test_launch import SCRIPTS, assert_same
 
 FLORHOOK = ("-m", "florhook")
