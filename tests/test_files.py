@@ -132,3 +132,47 @@ def test_a_data_file_that_was_changed_after_the_run_is_named(flor: Flor) -> None
     probe(flor, "train.py", "print(total)", "print('@@', total)")
     done = flor("train.py", FLOR_MODE="replay")
     assert "data.txt was changed after the run" in done.stderr
+
+
+def test_a_replay_begins_without_the_files_that_the_run_made(flor: Flor) -> None:
+    """A program that resumes from its own checkpoint starts afresh, and a log that it appends to is empty."""
+    flor.write(
+        "train.py",
+        """
+        import os
+        import time
+        start = int(open("last.txt").read()) + 1 if os.path.exists("last.txt") else 0
+        for epoch in range(start, 4):
+            time.sleep(0.02)
+            with open("log.txt", "a") as log:
+                log.write(f"{epoch};")
+            with open("last.txt", "w") as last:
+                last.write(str(epoch))
+            text = open("log.txt").read()
+            print(epoch, text, sorted(name for name in os.listdir() if name.endswith("txt")))
+        """,
+    )
+    record(flor, "train.py")
+    (flor.folder / "notes.md").write_text("mine, from before\n")
+    probe(flor, "train.py", "print(epoch, text", "print('@@', epoch, start, text)")
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout == "@@ 0 0 0;\n@@ 1 0 0;1;\n@@ 2 0 0;1;2;\n@@ 3 0 0;1;2;3;\n"
+    assert (flor.folder / "log.txt").read_text() == "0;1;2;3;"
+
+
+def test_descriptors_have_the_numbers_of_the_run(flor: Flor) -> None:
+    """A descriptor kept as a number still names the program's file after a checkpoint was restored."""
+    flor.write(
+        "train.py",
+        """
+        import os
+        descriptor = os.open("raw.bin", os.O_WRONLY | os.O_CREAT)
+        sizes = []
+        for epoch in range(4):
+            sizes.append(os.write(descriptor, b"x" * (epoch + 1)))
+        print(sizes, descriptor)
+        """,
+    )
+    record(flor, "train.py")
+    probe(flor, "train.py", "sizes.append(", "print('@@', epoch, sizes, descriptor)")
+    replay(flor, "train.py")

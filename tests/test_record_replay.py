@@ -56,7 +56,7 @@ def replay(flor: Flor, *args: str, **changes: str) -> tuple[str, dict[str, Any]]
 
 
 EPOCHS = """
-    import random
+    import random, time
     random.seed(3)
     class Meter:
         calls = 0
@@ -70,6 +70,7 @@ EPOCHS = """
         total = 0.0
         for step in range(20):
             noise = random.gauss(0, 1)
+            time.sleep(0.001)
             weights[step % 4] += 0.1 * noise
             total += noise
             meter.add(total)

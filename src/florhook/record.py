@@ -24,6 +24,7 @@ from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
 from .runtime import entropy, probes
+from .runtime.listing import as_row, files_below
 from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
@@ -34,6 +35,7 @@ from .store.rows import RunRow, SourceRow
 PATIENCE = 60.0  # seconds for the writer to finish when the program has ended
 STAGING_SHARE = 0.25  # of the memory that is available
 LEAST_STAGING, MOST_STAGING = 64 << 20, 8 << 30  # bytes
+LISTING = "<files>"  # a row among the sources: the files that were there when the run began
 HASH_SEED = "FLOR_HASH_SEED"  # "seed:what PYTHONHASHSEED was", between the first start and the second
 
 
@@ -81,6 +83,8 @@ def record(target: Target, settings: Settings) -> None:
         recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
 
     keep_state(entropy.PYTHON)
+    here = as_row(files_below(os.getcwd(), str(settings.home)))
+    recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
     watch(target, settings, program, entropy.guarded(keep_state))
     run(target, program.transform, at_start, at_exit)
 

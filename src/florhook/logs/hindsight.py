@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import sys
@@ -23,6 +24,14 @@ class Hindsight:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.depth -= 1
+
+
+def _high_copy(descriptor: int) -> int:
+    """A copy with a high number, so that what the program opens gets the numbers that it got in the run."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 512)
+    except OSError:
+        return os.dup(descriptor)
 
 
 class ReplayOutput:
@@ -49,7 +58,7 @@ class ReplayOutput:
         self.ending = False  # nobody flushes any more
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
-        self._out = io.BufferedWriter(io.FileIO(os.dup(1), "w"))
+        self._out = io.BufferedWriter(io.FileIO(_high_copy(1), "w"))
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
 

@@ -73,11 +73,24 @@ class Files:
         self.overlay, self.history, self.sources = overlay, history, sources
         self.unknown, self.changed = unknown, changed
         self._told: set[str] = set()
+        self._hidden: set[str] = set()
+
+    def begin_without(self, paths: Collection[str]) -> None:
+        """Hide what the run had made; each file shows again when the part of the run that wrote it was skipped."""
+        self._hidden = set(paths)
+        self.overlay.hide(paths)
 
     def jumped(self, before: float, after: float) -> None:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
         number = len(self.history.skipped)
         self.history.jumped(before, after)
+        for path in sorted(self._hidden):
+            with self.overlay.paused():
+                shown = _time_of(self.overlay.version_of(path))
+                version = self.history.version(_time_of(path), shown)
+            if version is Version.OF_THE_RUN:
+                self._hidden.discard(path)
+                self.overlay.forget(path)
         with self.overlay.paused():
             for folder, _, names in os.walk(self.overlay.version_of("")):
                 for name in names:
@@ -88,11 +101,12 @@ class Files:
 
     def before_read(self, path: str) -> None:
         """The program is about to read the file with that canonical path."""
-        if path in self.sources:
+        if path in self.sources or not os.path.isabs(path):
             return
         with self.overlay.paused():
             version = self.history.version(_time_of(path), _time_of(self.overlay.version_of(path)))
         if version is Version.OF_THE_RUN:
+            self._hidden.discard(path)
             self.overlay.forget(path)
         elif version is Version.UNKNOWN:
             self.unknown(path)

@@ -54,6 +54,12 @@ class Overlay:
         """Call `tell` with the canonical path of each file that is about to be read."""
         self._operations.before_read = tell
 
+    def hide(self, paths: Iterable[str]) -> None:
+        """Show the program no file at these canonical paths, until it makes one or `forget` shows the real one."""
+        with self._tree.lock:
+            for path in paths:
+                self._tree.hide(path)
+
     def version_of(self, path: str) -> str:
         """The real path of the overlay's version of a file, whether or not there is one; `path` is canonical."""
         return self._tree.upper(path)

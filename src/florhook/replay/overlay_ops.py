@@ -55,6 +55,9 @@ class Operations:
             place = self.place(path, kwargs.get("dir_fd"), follows)
             if place is None or place.as_spelled:
                 return original(path, *args, **kwargs)
+            if place.layer is Layer.ABSENT:
+                self._announce(path, kwargs.get("dir_fd"))
+                place = self.place(path, kwargs.get("dir_fd"), follows) or place
             kwargs.pop("dir_fd", None)
             return original(_as_given(path, place.real + slash), *args, **kwargs)
 
@@ -122,7 +125,7 @@ class Operations:
         if self.before_read is None:
             return
         place = self.place(path, dir_fd)
-        if place is not None and place.layer in (Layer.LOWER, Layer.UPPER):
+        if place is not None and place.layer is not Layer.THROUGH:
             self.before_read(place.path)
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:

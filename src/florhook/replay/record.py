@@ -65,7 +65,7 @@ class Record:
         self.store, self.run = store, run
         rows = store.sources(run)
         self.sources: list[SourceRow] = modules_of(rows)
-        self.states = {row.module: row.source for row in rows if is_state(row)}
+        self.states = {row.module: row.source for row in rows if is_state(row)}  # and the listing of files
         self.sites: dict[str, Site] = {}
         self.mark_ids: dict[str, str] = {}
         for source in self.sources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -13,14 +14,16 @@ from ..errors import UsageError
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
 from ..logs.hindsight import ReplayOutput
-from ..record import pin_hash_seed, watch
+from ..record import LISTING, pin_hash_seed, watch
 from ..runtime import entropy, probes
+from ..runtime.listing import made_since
 from ..runtime.program import Program
 from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
 from ..settings import Settings
 from ..store.rows import CheckpointRow
 from ..store.store import Store
+from .descriptors import low_ones_reserved, moved_up
 from .files import FileHistory, Files
 from .overlay import Overlay
 from .plan import Question, parse_selection
@@ -34,7 +37,14 @@ def run_worker(target: Target, settings: Settings) -> None:
     """Run the program as FLORHOOK_TASK says, a JSON object: run, avoid, already, status (a descriptor), overlay."""
     pin_hash_seed()
     task = json.loads(os.environ.pop("FLORHOOK_TASK"))
-    os.set_inheritable(task["status"], False)
+    with low_ones_reserved():
+        task["status"] = moved_up(task["status"])
+        start = _prepare(target, settings, task)
+    start()
+
+
+def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callable[[], None]:
+    """Everything but the program's own run."""
     store = Store.open(settings.home)
     record = Record(store, store.find(task["run"]))
     edits = find_edits(record.sources, record.run, os.getcwd())
@@ -103,6 +113,11 @@ def run_worker(target: Target, settings: Settings) -> None:
         output.install()
         overlay.before_read(files.before_read)
         overlay.install()
+        made = made_since(
+            record.states.get(LISTING), os.getcwd(), str(settings.home), record.run.started, record.run.ended
+        )
+        with overlay.paused():
+            files.begin_without(made)
 
     def at_exit(exit_code: int) -> None:
         output.end()
@@ -114,7 +129,7 @@ def run_worker(target: Target, settings: Settings) -> None:
             entropy.write(library, state)
 
     watch(target, settings, program, entropy.guarded(set_state))
-    run(target, program.transform, at_start, at_exit)
+    return lambda: run(target, program.transform, at_start, at_exit)
 
 
 def _differ(record: Record) -> Any:

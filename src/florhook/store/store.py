@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import sqlite3
@@ -21,6 +22,7 @@ from florhook.store.catalog import as_read
 from florhook.store.packs import ChunkRow, DamagedError, read_chunk
 from florhook.store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
 
+_HIGH = 512
 _MOST_OPEN = 32
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -214,9 +216,20 @@ class Store:
                 raise OSError(errno.EINVAL, "is no name of a pack file")
             if len(self._files) >= _MOST_OPEN:
                 os.close(self._files.popitem(last=False)[1])
-            self._files[name] = os.open(homes.packs_path(self.home) / name, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(homes.packs_path(self.home) / name, os.O_RDONLY | os.O_CLOEXEC)
+            self._files[name] = _out_of_the_way(descriptor)
         self._files.move_to_end(name)
         return self._files[name]
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """The same file under a high number, so that what a replayed program opens gets the numbers that it got."""
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return moved
 
 
 def settle(home: str | os.PathLike[str], timeout: float) -> bool:

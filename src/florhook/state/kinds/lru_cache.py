@@ -66,7 +66,7 @@ def _words(obj: Any) -> Any:
 def _counters() -> tuple[int, int] | None:
     """Which words of a cache object count hits and misses; None where that cannot be told."""
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def own(number: int) -> int:
         return number
 

@@ -1,0 +1,34 @@
+"""Keeps our files away from the low descriptors: a replayed program must get the numbers that it got in the run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+HIGH = 512
+
+
+@contextlib.contextmanager
+def low_ones_reserved(count: int = 64) -> Iterator[None]:
+    """What is opened inside gets a number above the lowest `count` that are free."""
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    reserved = [nowhere]
+    try:
+        while len(reserved) < count:
+            reserved.append(os.dup(nowhere))
+        yield
+    finally:
+        for descriptor in reserved:
+            os.close(descriptor)
+
+
+def moved_up(descriptor: int) -> int:
+    """The same file under a high number, closed in programs that are started."""
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    except OSError:  # so many descriptors are not allowed here
+        return descriptor
+    os.close(descriptor)
+    return moved
