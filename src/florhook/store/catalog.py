@@ -6,6 +6,7 @@ WAL and synchronous=NORMAL a commit survives the death of any process; a power c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -86,7 +87,8 @@ class Catalog:
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):  # a full disk has ended it already
+                    self._db.execute("ROLLBACK")
             raise
 
     def close(self) -> None:

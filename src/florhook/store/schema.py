@@ -6,6 +6,7 @@ next recording into it (reading needs no change of the file: every format up to 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 
@@ -77,5 +78,6 @@ def migrate(db: sqlite3.Connection, name: str) -> None:
             db.execute(f"PRAGMA user_version = {number + 1}")
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        with contextlib.suppress(sqlite3.Error):  # a full disk has ended it already
+            db.execute("ROLLBACK")
         raise
