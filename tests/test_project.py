@@ -17,7 +17,7 @@ from conftest import Flor
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "florhook"
-BASE = {"errors", "settings"}  # exceptions and settings are for all
+BASE = {"errors", "settings", "descriptors"}  # exceptions, settings and descriptors are for all
 
 
 # who may import whom
@@ -86,7 +86,7 @@ def test_the_table_is_read() -> None:
         "views",
         "cli",
     } <= set(table)
-    assert table["hook"] == {"hook", "errors", "settings"}
+    assert table["hook"] == {"hook", *BASE}
     assert "store" not in table["state"]
     assert "replay" in table["cli"]
 

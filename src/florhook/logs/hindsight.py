@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+from ..descriptors import high_copy
 
 
 class Hindsight:
@@ -24,14 +25,6 @@ class Hindsight:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.depth -= 1
-
-
-def _high_copy(descriptor: int) -> int:
-    """A copy with a high number, so that what the program opens gets the numbers that it got in the run."""
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 512)
-    except OSError:
-        return os.dup(descriptor)
 
 
 class ReplayOutput:
@@ -58,7 +51,7 @@ class ReplayOutput:
         self.ending = False  # nobody flushes any more
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
-        self._out = io.BufferedWriter(io.FileIO(_high_copy(1), "w"))
+        self._out = io.BufferedWriter(io.FileIO(high_copy(1), "w"))
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
 

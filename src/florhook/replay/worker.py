@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ..descriptors import low_ones_reserved, moved_up
 from ..errors import UsageError
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
@@ -23,7 +24,6 @@ from ..runtime.roots import program_starts
 from ..settings import Settings
 from ..store.rows import CheckpointRow
 from ..store.store import Store
-from .descriptors import low_ones_reserved, moved_up
 from .files import FileHistory, Files
 from .overlay import Overlay
 from .plan import Question, parse_selection

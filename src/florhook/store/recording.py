@@ -5,7 +5,6 @@ Whatever breaks here ends the recording, never the training: `failed` says why, 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from florhook.descriptors import moved_up
 from florhook.store.home import prepare
 from florhook.store.lean import Draft, Lean
 from florhook.store.rows import CheckpointRow, Piece, RunRow
@@ -27,7 +27,6 @@ from florhook.store.wire import Channel, Message
 MOST_WAITING = 64 << 20  # bytes of rows kept for a writer that does not read
 _CROWDED = 8 << 20  # above this, checkpoints are skipped
 _INLINE = 32 << 10  # checkpoints with less than this to copy travel in the message
-_LOW_FDS = 512  # below are the numbers that programs expect to get
 _PATIENCE_S = 1.0  # for another thread that is in the middle of a hand-over
 
 _Result = TypeVar("_Result")
@@ -267,14 +266,9 @@ def _copied(region: Region, draft: Draft, small: bytes) -> tuple[int, int, int]:
 
 
 def _out_of_the_way(sock: socket.socket) -> socket.socket:
-    """The same socket under a high number, so that what the program opens gets the numbers it always got."""
-    try:
-        fd = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, _LOW_FDS)
-    except OSError:
-        return sock
+    """The same socket under a high number."""
     family, kind = sock.family, sock.type
-    sock.close()
-    return socket.socket(family, kind, 0, fd)
+    return socket.socket(family, kind, 0, moved_up(sock.detach()))
 
 
 def _json(value: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import sqlite3
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
+from florhook.descriptors import moved_up
 from florhook.errors import StoreError
 from florhook.store import home as homes
 from florhook.store import keys, schema
@@ -22,7 +22,6 @@ from florhook.store.catalog import as_read
 from florhook.store.packs import ChunkRow, DamagedError, read_chunk
 from florhook.store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
 
-_HIGH = 512
 _MOST_OPEN = 32
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -217,19 +216,9 @@ class Store:
             if len(self._files) >= _MOST_OPEN:
                 os.close(self._files.popitem(last=False)[1])
             descriptor = os.open(homes.packs_path(self.home) / name, os.O_RDONLY | os.O_CLOEXEC)
-            self._files[name] = _out_of_the_way(descriptor)
+            self._files[name] = moved_up(descriptor)
         self._files.move_to_end(name)
         return self._files[name]
-
-
-def _out_of_the_way(descriptor: int) -> int:
-    """The same file under a high number, so that what a replayed program opens gets the numbers that it got."""
-    try:
-        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    except OSError:
-        return descriptor
-    os.close(descriptor)
-    return moved
 
 
 def settle(home: str | os.PathLike[str], timeout: float) -> bool:

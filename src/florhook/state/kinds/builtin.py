@@ -427,15 +427,17 @@ def _address(view: memoryview) -> int:
 
 
 class StringIO(Kind):
+    """A file in memory: what it holds, and the position."""
+
     name, how = "StringIO", "in place"
 
-    def create(self, spec: Any, loader: Loader) -> io.StringIO:
+    def create(self, spec: Any, loader: Loader) -> Any:
         return io.StringIO()
 
-    def content(self, obj: io.StringIO, scan: Scan) -> tuple[Any, ...]:
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         return () if obj.closed else (obj.getvalue(), obj.tell())
 
-    def apply(self, obj: io.StringIO, content: tuple[Any, ...], loader: Loader) -> None:
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
         if content:
             obj.seek(0)
             obj.truncate()
@@ -443,21 +445,11 @@ class StringIO(Kind):
             obj.seek(content[1])
 
 
-class BytesIO(Kind):
-    name, how = "BytesIO", "in place"
+class BytesIO(StringIO):
+    name = "BytesIO"
 
-    def create(self, spec: Any, loader: Loader) -> io.BytesIO:
+    def create(self, spec: Any, loader: Loader) -> Any:
         return io.BytesIO()
-
-    def content(self, obj: io.BytesIO, scan: Scan) -> tuple[Any, ...]:
-        return () if obj.closed else (obj.getvalue(), obj.tell())
-
-    def apply(self, obj: io.BytesIO, content: tuple[Any, ...], loader: Loader) -> None:
-        if content:
-            obj.seek(0)
-            obj.truncate()
-            obj.write(content[0])
-            obj.seek(content[1])
 
 
 class PythonRandom(Kind):

@@ -1,4 +1,4 @@
-"""Keeps our files away from the low descriptors: a replayed program must get the numbers that it got in the run."""
+"""Keeps our files away from the low descriptors: a program must get the numbers that it gets without us."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ def low_ones_reserved(count: int = 64) -> Iterator[None]:
             os.close(descriptor)
 
 
-def moved_up(descriptor: int) -> int:
+def high_copy(descriptor: int) -> int:
     """The same file under a high number, closed in programs that are started."""
     try:
-        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
     except OSError:  # so many descriptors are not allowed here
-        return descriptor
+        return os.dup(descriptor)
+
+
+def moved_up(descriptor: int) -> int:
+    """The same, in the place of the original."""
+    moved = high_copy(descriptor)
     os.close(descriptor)
     return moved
