@@ -623,7 +623,6 @@ def test_arrays_can_be_resized_in_place_while_recorded() -> None:
     assert (state["g"].shape, state["g"][4]) == ((700,), 4)
 
 
-@pytest.mark.xfail(strict=True, reason="NdArray.same has its shape and address: a resized array is made anew")
 def test_resized_arrays_are_restored_in_place() -> None:
     """A caller's frame holds the array, where no other can be put."""
     grown = np.arange(5.0)
@@ -711,18 +710,13 @@ def test_live_opaque_objects_stay_new_ones_say_what_they_were() -> None:
         state["new"][0].acquire()
 
 
-UNTOUCHED = pytest.mark.xfail(
-    strict=True, reason="Missing has no __repr__, __add__, ...: a repr of ours is printed, or TypeError"
-)
-
-
 @pytest.mark.parametrize(
     "use",
     [
-        pytest.param(repr, marks=UNTOUCHED),
-        pytest.param(str, marks=UNTOUCHED),
+        repr,
+        str,
         _with,
-        pytest.param(lambda m: m + 1, marks=UNTOUCHED),
+        lambda m: m + 1,
     ],
 )
 def test_placeholders_are_touched_by_whatever_uses_them(use: Callable[[Any], Any]) -> None:
@@ -735,9 +729,6 @@ def test_placeholders_are_touched_by_whatever_uses_them(use: Callable[[Any], Any
         use(state["new"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="methods of a placeholder are asked for while the checkpoint is loaded"
-)
 def test_what_holds_methods_of_a_lock_is_restored() -> None:
     """Events, conditions and queues hold `lock.acquire`: nobody has used it yet."""
     state: dict[str, Any] = {}

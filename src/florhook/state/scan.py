@@ -343,6 +343,9 @@ def kind_of(obj: Any, environment: Environment) -> Kind | None:
     """The kind of an object; functions and classes that an import finds are written by name."""
     kind = REGISTRY.of(obj)
     if kind is None:
+        owner = getattr(obj, "__self__", None) if type(obj) is types.BuiltinFunctionType else None
+        if owner is not None and REGISTRY.of(owner) is REGISTRY.opaque:
+            return REGISTRY.opaque  # a method of a lock, say
         if isinstance(obj, (types.ModuleType, types.BuiltinFunctionType)) and not is_importable(obj):
             return REGISTRY.opaque
         return None

@@ -142,7 +142,8 @@ class Missing:
         touched(f"the program uses an object of type {kind}, which no checkpoint holds")
 
     __call__ = __iter__ = __next__ = __len__ = __getitem__ = __contains__ = __enter__ = __exit__ = _refuse
-    __setattr__ = __delattr__ = _refuse
+    __setattr__ = __delattr__ = __repr__ = __str__ = __bool__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
