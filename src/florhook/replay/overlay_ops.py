@@ -50,6 +50,8 @@ class Operations:
         """A function that only looks at a path."""
 
         def read(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(path) is str and not kwargs and path.startswith(self._tree.untouched):
+                return original(path, *args)
             slash = _slash(path)
             follows = bool(slash) or (follow and kwargs.get("follow_symlinks", True))
             place = self.place(path, kwargs.get("dir_fd"), follows)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -67,6 +68,7 @@ class Tree:
         self._old_names = frozenset(real.listdir(temporary))
         self._canonical: dict[str, tuple[str, bool]] = {}
         self._spare = self.root + "/spare"
+        self.untouched = _installed_packages()
         for folder in (self.root, self.files, self._spare):
             os.makedirs(folder, exist_ok=True)
         self._journal = Journal(Path(self.root), self._canonical.clear)
@@ -233,6 +235,7 @@ class Tree:
 
     def make_parents(self, path: str) -> None:
         """Lay out, in the overlay, the folders that lead to a canonical path."""
+        self._touch(path)
         parent = os.path.dirname(path)
         upper = self.upper(parent)
         if real.access(upper, os.F_OK):
@@ -290,6 +293,7 @@ class Tree:
 
     def hide(self, path: str) -> None:
         """Mark the real file at a canonical path, if there is any, as deleted."""
+        self._touch(path)
         if self.lower_shows(path):
             self._journal.add(HIDE, path)
 
@@ -297,6 +301,11 @@ class Tree:
         """Mark a real folder and whatever was made to show again below it as deleted."""
         for marked in (*self._journal.marks_below(path), path):
             self.hide(marked)
+
+    def _touch(self, path: str) -> None:
+        """Once the program changes anything among installed packages, these are looked at as all else."""
+        if path.startswith(self.untouched) or any(each.startswith(path + "/") for each in self.untouched):
+            self.untouched = ()
 
     def links_changed(self) -> None:
         """Tell all processes that a link or a folder has moved, so that known paths may lead elsewhere."""
@@ -313,6 +322,15 @@ class Tree:
             for marked in (path, *self._journal.marks_below(path)):
                 self._journal.add(SHOW, marked)
             self.make_parents(path)
+
+
+def _installed_packages() -> tuple[str, ...]:
+    """Folders of Python's library and of installed packages, of which an import asks thousands of questions."""
+    here = os.path.realpath(os.getcwd()) + "/"
+    packages = [path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))]
+    folders = [os.path.dirname(os.__file__), *packages]
+    paths = {path + "/" for folder in folders for path in (folder, os.path.realpath(folder))}
+    return tuple(sorted(path for path in paths if not here.startswith(path)))
 
 
 def join(folder: str, name: str) -> str:
