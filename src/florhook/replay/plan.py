@@ -95,13 +95,11 @@ class Question:
 def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) -> list[Step]:
     """What to do in a recorded loop. `unusable` are checkpoints (by iteration) that cannot be restored."""
     usable = sorted(set(loop.checkpoints) - set(unusable) - {EXIT})
-    if loop.is_open:
-        return _until_the_record_ends(loop, question, usable)
+    if loop.is_open or loop.row.exit == "abandoned":
+        return _until_it_is_left(loop, question, usable)
     left_normally = loop.row.exit in ("end", "break")
     can_exit = left_normally and EXIT in loop.checkpoints and EXIT not in unusable
     wanted = [i for i in range(loop.known) if question.wants(loop, i)]
-    if loop.row.exit == "abandoned":
-        return _until_it_is_left(loop, question, usable)
     if not left_normally and loop.known:
         wanted = sorted({*wanted, loop.known - 1})  # recording stopped inside it
     steps: list[Step] = []
@@ -123,15 +121,11 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
     return steps
 
 
-def _until_the_record_ends(loop: Loop, question: Question, usable: list[int]) -> list[Step]:
-    """All that was asked for, and the last iteration known, in which inner loops may have been open."""
-    return _until_it_is_left(loop, question, usable)
-
-
 def _until_it_is_left(loop: Loop, question: Question, usable: list[int]) -> list[Step]:
-    """The same where the last iteration left the loop by a return or an exception, which must happen again.
+    """All that was asked for, and the last iteration known.
 
-    If it does not (it was an interruption from outside), there is nothing to go on to.
+    It left the loop by a return or an exception, which must happen again, or the run ended inside it. If the loop is
+    not left by then (it was an interruption from outside), there is nothing to go on to.
     """
     wanted = [i for i in range(loop.known) if question.wants(loop, i) or i == loop.known - 1]
     steps = []

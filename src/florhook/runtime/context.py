@@ -95,6 +95,16 @@ class Tracker:
         before = harvest()
         if parent is not None:
             parent.marks |= before
+        return self._place(site_id, frame, parent)
+
+    def push_quick(self, site_id: int, frame: FrameType) -> None:
+        """A context that is there for the order of things only: its iterations are not looked at."""
+        if self.stack:
+            self._drop_stale(site_id, frame)
+        self._place(site_id, frame, self.stack[-1] if self.stack else None)
+
+    def _place(self, site_id: int, frame: FrameType, parent: Context | None) -> Context:
+        """A new innermost context, which knows how many of its site came before in the parent's iteration."""
         context = Context(site_id, self.program.sites[site_id], frame, parent)
         counts = self.top_counts if parent is None else parent.counts
         if parent is not None and parent.counted != parent.iteration:
@@ -105,19 +115,6 @@ class Tracker:
         self.stack.append(context)
         probes.marks[self.program.site_marks[site_id]] = True
         return context
-
-    def push_quick(self, site_id: int, frame: FrameType) -> None:
-        """A context that is there for the order of things only: its iterations are not looked at."""
-        if self.stack:
-            self._drop_stale(site_id, frame)
-        parent = self.stack[-1] if self.stack else None
-        counts = self.top_counts if parent is None else parent.counts
-        if parent is not None and parent.counted != parent.iteration:
-            counts.clear()
-            parent.counted = parent.iteration
-        counts[site_id] = counts.get(site_id, 0) + 1
-        self.stack.append(Context(site_id, self.program.sites[site_id], frame, parent))
-        probes.marks[self.program.site_marks[site_id]] = True
 
     def find(self, site_id: int, frame: FrameType) -> Context | None:
         """The innermost context of that site in that frame."""
@@ -203,9 +200,13 @@ def counted(
     All of it is C but `blocks`, which is not running while the user's own iterator is: no frame of ours shows in a
     traceback, and `iter(items)` is called at the first step, after the entry.
     """
+    return itertools.chain.from_iterable(blocks(context, flow_of(context, items)))
+
+
+def flow_of(context: Context, items: Any) -> Iterator[Any]:
+    """The items one by one, counted by `context.begun`; `iter(items)` is called at the first of them."""
     context.selectors = itertools.repeat(True, FOREVER)
-    flow = itertools.compress(itertools.chain.from_iterable((items,)), context.selectors)
-    return itertools.chain.from_iterable(blocks(context, flow))
+    return itertools.compress(itertools.chain.from_iterable((items,)), context.selectors)
 
 
 def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dict[str, Any]:

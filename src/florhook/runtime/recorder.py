@@ -174,7 +174,6 @@ class Recorder(Tracker):
         now = self.now()
         watch = context.extra = Watch(now, self.written, cells, began=now, began_out=self.written)
         context.iterable = iterable
-        context.code = frame.f_code
         self._enter(context, watch, frame, now)
         return context
 

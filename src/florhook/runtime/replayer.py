@@ -21,7 +21,7 @@ from ..replay.record import Loop, Record
 from ..state.restore import Loader
 from ..state.scan import Root, Scan
 from ..store.rows import CheckpointRow
-from .context import FOREVER, Context, Tracker, labels_of
+from .context import Context, Tracker, flow_of, labels_of
 from .positions import can_position, positioned
 from .program import Program
 from .recorder import shape_digest
@@ -260,9 +260,7 @@ class Replayer(Tracker):
 
     def _flow(self, context: Context, turn: Turn) -> Iterator[Any]:
         if turn.flow is None:
-            context.selectors = itertools.repeat(True, FOREVER)
-            items = itertools.chain.from_iterable((context.iterable,))
-            turn.flow = itertools.compress(items, context.selectors)
+            turn.flow = flow_of(context, context.iterable)
         return turn.flow
 
     def _blocks(self, context: Context, turn: Turn, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
