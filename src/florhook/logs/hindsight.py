@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -49,6 +50,7 @@ class ReplayOutput:
         self.printed = 0
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
+        self.quiet = 0  # what is written is no part of the run's output
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self._out = io.BufferedWriter(io.FileIO(high_copy(1), "w"))
@@ -77,7 +79,18 @@ class ReplayOutput:
         self._take(data.decode(self._encoding, "surrogateescape"))
         return len(data)
 
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """What the program writes inside is dropped."""
+        self.quiet += 1
+        try:
+            yield
+        finally:
+            self.quiet -= 1
+
     def _take(self, text: str, /) -> int:
+        if self.quiet:
+            return len(text)
         if self.hindsight.depth:
             if self.asked_for():
                 self._print(text)

@@ -101,6 +101,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         files.jumped(before, checkpoint.taken)
         output.restored(checkpoint.out)
 
+    replayer.quietly = output.quietly
     replayer.on_restore, replayer.on_end, replayer.bring_file_to = restored, end, files.bring_to
 
     def at_start(module: ModuleType) -> None:

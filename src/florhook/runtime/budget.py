@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 RESTORE_FACTOR = 1.0  # c: a restore takes about as long as a checkpoint
-FLOOR = 100.0  # with epsilon = inf: how many times its compute time a block may spend on checkpoints
+FLOOR = 20.0  # with epsilon = inf: how many times its compute time a block may spend on checkpoints
 FREE = 0.25  # seconds that the first entries may take before anything is known of the program
 
 

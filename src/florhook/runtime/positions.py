@@ -1,10 +1,17 @@
-"""Which iterables can be brought to their k-th item without running the k before it."""
+"""Bringing a loop's iterator to its k-th item.
+
+Of some iterables the place is all there is to know: these can be counted on. All others are driven: their items are
+taken and thrown away, and what comes of it is compared with the record (`state/iterators.py`).
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 from typing import Any
+
+from ..state.iterators import iterator_in
+from .loaders import without_loading
 
 SEQUENCES = (range, list, tuple, str, bytes)
 SAMPLES: tuple[Any, ...] = (range(0), [], (), "", b"", range(2**70))
@@ -13,7 +20,7 @@ WRAPPERS = (enumerate, zip, reversed)
 
 
 def can_position(kind: str, iterable: Any) -> bool:
-    """Whether a jump into the middle of a loop over `iterable` costs no more than counting."""
+    """Whether nothing but its place tells one iterator over `iterable` from another."""
     if kind == "while":
         return True
     if type(iterable) in (*SEQUENCES, *ITERATORS) or _is_array(iterable):
@@ -23,9 +30,11 @@ def can_position(kind: str, iterable: Any) -> bool:
     return False
 
 
-def positioned(iterator: Iterator[Any], count: int) -> None:
-    """Pass over `count` items of an iterator over something that `can_position`."""
-    next(itertools.islice(iterator, count, count), None)
+def drive(flow: Iterator[Any], count: int) -> None:
+    """Pass over `count` items of `runtime.context.flow_of`, without loading any data where that is possible."""
+    if count > 0 and next(flow, flow) is not flow:
+        with without_loading(iterator_in(flow)):
+            next(itertools.islice(flow, count - 1, count - 1), None)
 
 
 def _parts(wrapper: Any) -> tuple[Any, ...]:

@@ -11,18 +11,20 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from types import FrameType
 from typing import Any
 
 import xxhash
 
+from ..state.iterators import Outline, iterator_in, recorded_outline
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
 from .budget import Block, Budget
 from .context import Context, Tracker, counted, labels_of, marks_text
+from .digests import Digests
 from .positions import can_position
 from .program import Program
 from .roots import roots
@@ -41,12 +43,17 @@ MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed what
 
 @dataclass
 class Watch:
-    """What the recorder keeps of an open loop. Times are seconds since the start of the run."""
+    """What the recorder keeps of an open loop. Times are seconds since the start of the run.
+
+    Those named `ran` are seconds that the program ran, less what recording took.
+    """
 
     entered: float
+    entered_ran: float
     out: int
     cells: Callable[[], Any] | None
     began: float = 0.0  # the running iteration
+    began_ran: float = 0.0
     began_out: int = 0
     ended: int = 0  # iterations that were accounted for
     left: bool = False  # its iterable is no state any more
@@ -54,8 +61,10 @@ class Watch:
     entry: str = ""
     wants_exit: bool = False
     boundaries: bool = False
+    driven: bool = False  # its iterator comes to a place by running only
+    flow: Iterator[Any] | None = None  # the iterator's items, while it is iterated over
     checkpoints: int = 0
-    last_checkpoint: float = 0.0
+    checkpoint_ran: float = 0.0  # the last one
     iterations: list[IterationRow] = field(default_factory=list)
 
 
@@ -84,6 +93,10 @@ class Recorder(Tracker):
 
     def now(self) -> float:
         return time.perf_counter() - self.origin
+
+    def ran(self) -> float:
+        """What a block computes is measured on this clock, which stands still while a checkpoint is made."""
+        return time.perf_counter() - self.origin - self.stall
 
     # Injected calls ------------------------------------------------------------------------------------------
 
@@ -171,8 +184,9 @@ class Recorder(Tracker):
 
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
-        now = self.now()
-        watch = context.extra = Watch(now, self.written, cells, began=now, began_out=self.written)
+        now, ran = self.now(), self.ran()
+        watch = Watch(now, ran, self.written, cells, began=now, began_ran=ran, began_out=self.written)
+        context.extra = watch
         context.iterable = iterable
         self._enter(context, watch, frame, now)
         return context
@@ -184,7 +198,8 @@ class Recorder(Tracker):
         typical = self._typical_cost()
         main_loop = context.parent is None and not context.site.tight and context.nth < MAIN_LOOPS
         watch.wants_exit = main_loop or self.budget.allows(exits, now, 2 * typical)
-        watch.boundaries = not context.site.tight and can_position(context.site.kind, context.iterable)
+        watch.boundaries = not context.site.tight
+        watch.driven = not can_position(context.site.kind, context.iterable)
         if watch.boundaries and not main_loop and boundaries.executions:
             watch.boundaries = self.budget.allows(boundaries, now, typical, boundaries.mean)
         if not (main_loop or watch.wants_exit or (watch.boundaries and self._affords(typical, now))):
@@ -207,6 +222,7 @@ class Recorder(Tracker):
 
     def _blocks(self, context: Context, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
         """Runs between iterations, never while the program's own iterator does."""
+        context.extra.flow = flow
         try:
             while True:
                 if self.active:
@@ -222,6 +238,7 @@ class Recorder(Tracker):
         except GeneratorExit:
             context.broken = True
         finally:
+            context.extra.flow = None
             if type(context.iterable) is not range:
                 context.iterable = None  # the program's object lives no longer than without us
 
@@ -230,17 +247,16 @@ class Recorder(Tracker):
         self.close_inner(context)
         begun = context.begun
         if begun:
-            now = self.now()
-            self._end_iteration(context, watch, frame, now)
-            self._consider_boundary(context, watch, frame, begun, now)
+            self._end_iteration(context, watch, frame)
+            self._consider_boundary(context, watch, frame, begun)
         if context.site.kind == "while":
             detailed = begun == 0 or self.everything or bool(watch.iterations)
             context.labels = None if detailed else {}
             context.labels = labels_of(context, frame, begun)
-        watch.began, watch.began_out = self.now(), self.written
+        watch.began, watch.began_ran, watch.began_out = self.now(), self.ran(), self.written
 
-    def _end_iteration(self, context: Context, watch: Watch, frame: FrameType, now: float) -> None:
-        seconds = now - watch.began
+    def _end_iteration(self, context: Context, watch: Watch, frame: FrameType) -> None:
+        seconds = self.ran() - watch.began_ran
         count = context.begun - watch.ended
         watch.ended = context.begun
         self.iterations += count
@@ -257,36 +273,34 @@ class Recorder(Tracker):
         marks = marks_text(self.end_marks(context))
         watch.iterations.append(IterationRow(-1, index, watch.began, watch.began_out, marks, labels))
 
-    def _consider_boundary(
-        self, context: Context, watch: Watch, frame: FrameType, begun: int, now: float
-    ) -> None:
+    def _consider_boundary(self, context: Context, watch: Watch, frame: FrameType, begun: int) -> None:
         if not watch.boundaries or context.entry is None:
             return
         block = self.budget.block(context.site_id, "boundary")
-        spacing = now - (watch.last_checkpoint or watch.entered)
-        if self.budget.allows(block, now, self._typical_cost(), spacing):
+        spacing = self.ran() - (watch.checkpoint_ran or watch.entered_ran)
+        if self.budget.allows(block, self.now(), self._typical_cost(), spacing):
             self._checkpoint(context, watch, frame, begun, block)
 
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
         self.close_inner(context)
-        now = self.now()
         if context.begun > watch.ended:
-            self._end_iteration(context, watch, frame, now)
+            self._end_iteration(context, watch, frame)
         watch.left = True
         block = self.budget.block(context.site_id, "exit")
-        block.ran(now - watch.entered)
+        seconds = self.ran() - watch.entered_ran
+        block.ran(seconds)
         if block.executions >= QUICK_AFTER and block.mean < QUICK:
             self.quick[context.site_id] = QUICK_FOR
-        worth = self.everything or self.budget.allows(block, now, self._typical_cost(), now - watch.entered)
+        worth = self.everything or self.budget.allows(block, self.now(), self._typical_cost(), seconds)
         if watch.wants_exit and context.entry is not None and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
         self.pop_to(context)
 
     def closed(self, context: Context, abandoned: bool) -> None:
         watch: Watch | None = context.extra
-        if watch is None or (not watch.checkpoints and self.now() - watch.entered < WORTH_A_ROW):
+        if watch is None or (not watch.checkpoints and self.ran() - watch.entered_ran < WORTH_A_ROW):
             return
         self._number(context)
         how = "abandoned" if abandoned else ("break" if context.broken else "end")
@@ -362,20 +376,23 @@ class Recorder(Tracker):
     def _store(
         self, context: Context, watch: Watch, scan: Scan, iteration: int, block: Block, began: float
     ) -> None:
-        blockers = [] if iteration == 0 else [*scan.blockers(context.entry), *self._running_threads()]
-        if blockers:
-            self._refuse(blockers[0])
-            self._spend(time.perf_counter() - began)
-            block.executions += 1 if not block.executions else 0
-            return
         try:
-            table = scan.table(context.entry)
+            outline = self._outline(context, watch, scan) if iteration > 0 else None
+            numbers = outline.numbers() if outline is not None else {}
+            blockers = [] if iteration == 0 else self._blockers(context, scan, outline, numbers)
+            if blockers:
+                self._refuse(blockers[0])
+                self._spend(time.perf_counter() - began)
+                block.executions += 1 if not block.executions else 0
+                return
+            table = scan.table(context.entry, numbers)
         except Exception as error:
             self._refuse(f"{type(error).__name__}: {error}")
             self._spend(time.perf_counter() - began)
             return
         number = self._number(context)
-        row = CheckpointRow(number, iteration, self.now(), self.written, meta_of(scan))
+        digests = Digests.of(scan, outline.digest() if outline is not None else None)
+        row = CheckpointRow(number, iteration, self.now(), self.written, digests.to_text())
         pieces = [
             Piece(("stream", context.site_id), memoryview(scan.stream), compress=True),
             Piece(("table", context.site_id), memoryview(table), compress=True),
@@ -393,9 +410,23 @@ class Recorder(Tracker):
         self.budget.took(block, seconds + size / BANDWIDTH)
         self.checkpoints += 1
         watch.checkpoints += 1
-        watch.last_checkpoint = self.now()
+        watch.checkpoint_ran = self.ran()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
+
+    @staticmethod
+    def _outline(context: Context, watch: Watch, scan: Scan) -> Outline | None:
+        if not watch.driven or watch.flow is None:
+            return None
+        return recorded_outline(scan, context.entry, iterator_in(watch.flow))
+
+    def _blockers(
+        self, context: Context, scan: Scan, outline: Outline | None, driven: Mapping[Any, int]
+    ) -> list[str]:
+        unreadable = outline.unreadable() if outline is not None else None
+        if unreadable is not None:
+            return [f"the place in {unreadable} cannot be read"]
+        return [*scan.blockers(context.entry, driven), *self._running_threads()]
 
     def _running_threads(self) -> list[str]:
         """Threads that run the user's code are at a place that no checkpoint holds."""
@@ -478,13 +509,3 @@ def _iterates(cls: type) -> bool:
 
 def shape_digest(shape: list[str]) -> str:
     return xxhash.xxh3_128_hexdigest("\n".join(shape).encode())
-
-
-def meta_of(scan: Scan) -> str:
-    """By root: its name, the digest of its part of the stream, its leaves, and whether a graph hangs on it."""
-    rows, start = [], 0
-    for segment in scan.segments:
-        digest = xxhash.xxh3_64_hexdigest(scan.stream[start : segment.end])
-        rows.append((segment.name, digest, segment.leaves, segment.graphs))
-        start = segment.end
-    return json.dumps(rows)

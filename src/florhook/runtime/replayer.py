@@ -11,6 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from operator import is_
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,11 +20,13 @@ import xxhash
 
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
-from ..state.restore import Loader
+from ..state.iterators import iterator_in, replayed_outline
+from ..state.restore import CannotRestoreError, Loader
 from ..state.scan import Root, Scan
 from ..store.rows import CheckpointRow
 from .context import Context, Tracker, flow_of, labels_of
-from .positions import can_position, positioned
+from .digests import Digests
+from .positions import drive
 from .program import Program
 from .recorder import shape_digest
 from .roots import roots, set_world
@@ -79,6 +83,8 @@ class Replayer(Tracker):
         self.differences: list[str] = []
         self.notes: list[str] = []
         self.restore_s = 0.0
+        self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
+        self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
         self.rest_until = 0.0  # when verification may take its turn again
 
     # Injected calls ------------------------------------------------------------------------------------------
@@ -190,7 +196,7 @@ class Replayer(Tracker):
 
     def _recorded(self, context: Context) -> Loop | None:
         """The same execution of the loop in the record; none in other threads and in forked children."""
-        if not self._is_main() or os.getpid() != self.pid:
+        if self.driving or not self._is_main() or os.getpid() != self.pid:
             return None
         parent = context.parent
         if parent is None:
@@ -224,7 +230,7 @@ class Replayer(Tracker):
         unusable = set(loop.checkpoints) if loop.site.key in self.avoid or not loop.row.entry else set()
         if EVERYTHING in self.avoid:
             unusable |= set(loop.checkpoints) - {0}
-        if context.site.tight or not can_position(context.site.kind, context.iterable):
+        if context.site.tight:
             unusable |= {k for k in loop.checkpoints if k > 0}
         steps = steps_for(loop, self.question, unusable)
         if any(step.restore is not None for step in steps) and not self._enter(context, turn, frame):
@@ -302,7 +308,7 @@ class Replayer(Tracker):
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
             self._position(context, turn, iteration)
-            values = self._load(checkpoint, turn.live or [], loop.site.key)
+            values = self._load(checkpoint, turn, loop.site.key)
             self._set_globals(values, turn.entry_names)
             set_world(values)
         except Exception as error:
@@ -329,20 +335,39 @@ class Replayer(Tracker):
         if context.site.kind == "while":
             context.position = iteration
         elif iteration > context.begun:
-            positioned(self._flow(context, turn), iteration - context.begun)
+            self.driving += 1
+            try:
+                with self.quietly():
+                    drive(self._flow(context, turn), iteration - context.begun)
+            finally:
+                self.driving -= 1
+            if context.begun != iteration:
+                raise CannotRestoreError(f"what the loop iterates over ends after {context.begun} items")
 
-    def _load(self, checkpoint: CheckpointRow, live: list[Any], site: str) -> dict[Name, Any]:
-        read, digests = self.record.store.read, checkpoint.digests
+    def _load(self, checkpoint: CheckpointRow, turn: Turn, site: str) -> dict[Name, Any]:
+        read, places = self.record.store.read, checkpoint.digests
+        live = turn.live or []
         loader = Loader(
             self.program,
-            bytes(read(digests[0])),
-            bytes(read(digests[1])),
-            lambda index: read(digests[2 + index]),
+            bytes(read(places[0])),
+            bytes(read(places[1])),
+            lambda index: read(places[2 + index]),
             live,
             functools.partial(self.restart, site),
             self.bring_file_to,
         )
-        return loader.load([tuple(name) for name, *_ in json.loads(checkpoint.meta)])
+        digests = Digests.from_text(checkpoint.meta)
+        if digests.iterator is None:
+            return loader.load(digests.names)
+        assert turn.flow is not None
+        iterator = iterator_in(turn.flow)
+        loader.iterator = replayed_outline(self.program, iterator, live, loader.numbers).objects
+        values = loader.load(digests.names)
+        after = replayed_outline(self.program, iterator, live, loader.numbers)
+        same = len(after.objects) == len(loader.iterator) and all(map(is_, after.objects, loader.iterator))
+        if not same or after.digest() != digests.iterator:
+            raise CannotRestoreError("what the loop iterates over does not come to its place by passing over items")
+        return values
 
     @staticmethod
     def _set_globals(values: dict[Name, Any], before: list[Name]) -> None:
@@ -369,16 +394,16 @@ class Replayer(Tracker):
     def _compare(
         self, context: Context, turn: Turn, iteration: int, frame: FrameType, checkpoint: CheckpointRow
     ) -> None:
-        rows = json.loads(checkpoint.meta)
+        recorded = Digests.from_text(checkpoint.meta)
         found = self._roots(context, turn, frame)
-        names = [tuple(name) for name, *_ in rows]
+        names = recorded.names
         absent = [name for name in names if name not in found]
         try:
             scan = Scan(self.program, [Root(name, found.get(name)) for name in names])
         except Exception:
             self.unverified += 1
             return
-        different = absent[:1] or self._first_difference(scan, rows, checkpoint)
+        different = absent[:1] or self._first_difference(scan, recorded, checkpoint)
         turn.verified = iteration
         if not different:
             self.verified += 1
@@ -392,18 +417,15 @@ class Replayer(Tracker):
             )
 
     @staticmethod
-    def _first_difference(scan: Scan, rows: list[Any], checkpoint: CheckpointRow) -> list[Name]:
-        start = leaf = 0
-        for segment, (_, digest, leaves, _) in zip(scan.segments, rows, strict=True):
-            same = (
-                xxhash.xxh3_64_hexdigest(scan.stream[start : segment.end]) == digest
-                and segment.leaves == leaves
-            )
-            for index in range(leaf, leaves if same else leaf):
+    def _first_difference(scan: Scan, recorded: Digests, checkpoint: CheckpointRow) -> list[Name]:
+        leaf = 0
+        for was, now in zip(recorded.roots, Digests.of(scan).roots, strict=True):
+            same = was.digest == now.digest and was.leaves == now.leaves
+            for index in range(leaf, was.leaves if same else leaf):
                 same = (
                     same and xxhash.xxh3_128_digest(scan.leaves[index].view) == checkpoint.digests[2 + index]
                 )
             if not same:
-                return [segment.name]
-            start, leaf = segment.end, leaves
+                return [was.name]
+            leaf = was.leaves
         return []

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
-from .scan import Environment, kind_of
+from .scan import DRIVEN, Environment, kind_of
 
 
 class CannotRestoreError(Exception):
@@ -38,10 +38,12 @@ class Loader:
         live: Sequence[Any],
         touched: Callable[[str], NoReturn] = _raise,
         bring_file_to: Callable[[Any, int], None] | None = None,
+        iterator: Sequence[Any] = (),
     ) -> None:
+        """`iterator` are the objects of the loop's iterator, which was driven to its place, by number."""
         load_imported()
         self.environment = environment
-        self.stream, self.leaf, self.live = stream, leaf, live
+        self.stream, self.leaf, self.live, self.iterator = stream, leaf, live, iterator
         self.touched = touched  # called when the program needs what a checkpoint does not hold
         self._bring_file_to = bring_file_to
         self.numbers, born, self.hints = pickle.loads(table)
@@ -99,6 +101,8 @@ class Loader:
         place = self.numbers[number]
         if place >= 0:
             return self.live[place]
+        if place <= DRIVEN:
+            return self.iterator[DRIVEN - place]
         kind, shell = self.born[number]
         spec = _Unpickler(io.BytesIO(shell), self.resolve).load() if shell else None
         return REGISTRY.by_name[kind].create(spec, self)

@@ -22,7 +22,7 @@ import pickle
 import sys
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from .kinds.opaque import UNKNOWN
 from .kinds.special import SPECIAL
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
+BORN, DRIVEN = -1, -2  # where a table says how to find an object: born since the entry; -2 - n: n of the iterator's
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 
 
@@ -102,6 +103,8 @@ class Entry:
 
 class Scan:
     """One walk. `stream`, `segments` and `leaves` hold the result."""
+
+    outlines = False  # whether it is an iterator that is walked, which is driven rather than restored
 
     def __init__(self, environment: Environment, roots: Iterable[Root]) -> None:
         load_imported()
@@ -206,15 +209,8 @@ class Scan:
 
     def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
         if where[0] != "finished":
-            fingerprint = tuple(
-                (name, value if type(value) in ATOMS else id(value)) for name, value in where[2]
-            )
-            self.suspended[id(obj)] = (
-                where[0],
-                where[1],
-                fingerprint,
-                getattr(obj, "__qualname__", "generator"),
-            )
+            name = getattr(obj, "__qualname__", "generator")
+            self.suspended[id(obj)] = (*where[:2], tuple(map(_sign, where[2])), name)
 
     def note_graph(self, obj: Any) -> None:
         self.live_graphs.append(self._numbers[id(obj)])
@@ -225,13 +221,21 @@ class Scan:
         """Kinds in order, by which two walks are matched before numbers of one are used in the other."""
         return [kind.name for kind in self.kinds]
 
-    def table(self, entry: Entry) -> bytes:
-        """How to find or make each object: its number at the entry, or the recipe of an empty one."""
+    def table(self, entry: Entry, iterator: Mapping[Any, int] | None = None) -> bytes:
+        """How to find or make each object: its number at the entry, or the recipe of an empty one.
+
+        `iterator` numbers the objects, by key, that the loop's iterator makes when it is driven to its place.
+        """
         numbers = [entry.number(*each) for each in zip(self.keys, self.objects, self.kinds, strict=True)]
+        if iterator:
+            numbers = [
+                DRIVEN - iterator[key] if number < 0 and key in iterator else number
+                for key, number in zip(self.keys, numbers, strict=True)
+            ]
         born = [
             (index, self.kinds[index].name, self._shell(index))
             for index, number in enumerate(numbers)
-            if number < 0
+            if number == BORN
         ]
         if len(self.objects) != len(numbers):
             raise ValueError("an empty object needs one that the walk did not meet")
@@ -246,12 +250,17 @@ class Scan:
         _Pickler(out, self).dump(shell)
         return out.getvalue()
 
-    def blockers(self, entry: Entry) -> list[str]:
-        """Reasons why this state cannot be restored from the entry's: what moved on that cannot be moved."""
+    def blockers(self, entry: Entry, driven: Collection[Any] = ()) -> list[str]:
+        """Reasons why this state cannot be restored from the entry's: what moved on that cannot be moved.
+
+        `driven` are the keys of what moves with the loop's iterator.
+        """
         return [
             f"{where[-1]} has changed since the loop was entered"
             for key, where in self.suspended.items()
-            if where[0] != "fresh" and (where[1] is UNKNOWN or entry.suspended.get(key) != where)
+            if key not in driven
+            and where[0] != "fresh"
+            and (where[1] is UNKNOWN or entry.suspended.get(key) != where)
         ]
 
 
@@ -269,6 +278,14 @@ class _Pickler(pickle.Pickler):
         if cls in REGISTRY.exact or isinstance(obj, type):
             return NotImplemented
         return _reduce_value(obj)
+
+
+def _sign(value: Any) -> Any:
+    """What stays equal while a value in a generator's frame does; mutable ones are objects of their own."""
+    if type(value) in ATOMS:
+        return value
+    kind = REGISTRY.of(value)
+    return id(value) if kind is not REGISTRY.reduced else (id(value), *reduce(value)[2:3])
 
 
 def _reduce_value(obj: Any) -> Any:

@@ -18,7 +18,12 @@ __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 REGISTRY = Registry()
 _register_builtin(REGISTRY)
 _register_lru_cache(REGISTRY)
-_PENDING = {"numpy": "numpy_kinds", "torch": "torch_kinds", "tqdm.std": "tqdm_kinds"}
+_PENDING = {
+    "numpy": "numpy_kinds",
+    "torch": "torch_kinds",
+    "torch.utils.data": "loader_kinds",
+    "tqdm.std": "tqdm_kinds",
+}
 
 
 def load_imported() -> None:

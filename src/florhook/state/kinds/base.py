@@ -27,6 +27,7 @@ class Kind:
 
     name = "opaque"
     how = "opaque"  # "in place" | "by value" | "re-driven" | "opaque"
+    moves = False  # an iterator, which is brought to a place by running it
     late = 0  # when it is applied: 1 after 0, since what is hashed asks its items' contents; 2 after those
 
     def key(self, obj: Any) -> Any:
@@ -171,6 +172,11 @@ class Registry:
             self.exact[each] = kind
             if derived:
                 self.derived.insert(0, (each, kind))
+        self.found.clear()
+
+    def alias(self, kind: Kind, *types: type) -> None:
+        """A kind that is made as another of its name is."""
+        self.exact.update(dict.fromkeys(types, kind))
         self.found.clear()
 
     def plain(self, *types: type) -> None:

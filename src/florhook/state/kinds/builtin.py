@@ -6,6 +6,7 @@ import array
 import collections
 import ctypes
 import datetime
+import gc
 import io
 import itertools
 import random
@@ -342,9 +343,12 @@ class Class(Kind):
 
 
 class Suspended(Kind):
-    """A generator or coroutine: it cannot be moved, only found where it was."""
+    """A generator or coroutine: it cannot be moved but by running it, only found where it was.
 
-    name, how = "generator", "opaque"
+    The one that a loop iterates over is driven to the recorded place before the restore (`state/iterators.py`).
+    """
+
+    name, how, moves = "generator", "re-driven", True
 
     def shell(self, obj: Any, scan: Scan) -> str:
         return str(getattr(obj, "__qualname__", type(obj).__name__))
@@ -357,11 +361,16 @@ class Suspended(Kind):
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         where = position_of(obj)
         scan.note_suspended(obj, where)
-        return where[:2]
+        return where
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        if content[0] == "finished" and position_of(obj)[0] != "finished":
+        where = position_of(obj)
+        if content[0] == "finished" and where[0] != "finished":
             obj.close()
+        elif where[:2] != content[:2]:
+            from ..restore import CannotRestoreError
+
+            raise CannotRestoreError(f"generator {obj.__qualname__} is at another place than in the run")
 
 
 class File(Kind):
@@ -561,16 +570,27 @@ def is_class_data(name: str, value: Any, owner: type) -> bool:
 
 
 def position_of(obj: Any) -> tuple[Any, ...]:
-    """Where a generator is suspended: ("finished",), ("fresh",) or ("suspended", instruction, its locals)."""
-    for prefix in ("gi", "cr", "ag"):
-        if hasattr(obj, f"{prefix}_frame"):
-            frame = getattr(obj, f"{prefix}_frame")
-            break
+    """Where a generator stands: "finished", "fresh" or "suspended", at which instruction, with which values."""
+    prefix = next(prefix for prefix in ("gi", "cr", "ag") if hasattr(obj, f"{prefix}_frame"))
+    frame = getattr(obj, f"{prefix}_frame")
     if frame is None:
         return ("finished", 0, ())
+    values = held_by(obj, frame, getattr(obj, f"{prefix}_code"))
     if frame.f_lasti < 0 or not _has_begun(obj):
-        return ("fresh", 0, ())
-    return ("suspended", frame.f_lasti, tuple(frame.f_locals.items()))
+        return ("fresh", 0, values)
+    return ("suspended", frame.f_lasti, values)
+
+
+def held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
+    """The values in a generator's frame, in the interpreter's order: variables, then what its loops iterate over.
+
+    `f_locals` would not show the latter, and would keep the former alive before 3.13.
+    """
+    if sys.version_info < (3, 11):
+        return tuple(gc.get_referents(frame)[3:])  # after the code, the builtins and the globals
+    found = gc.get_referents(obj)
+    start = max(place for place, each in enumerate(found) if each is code)
+    return tuple(found[start + 1 :])
 
 
 def _has_begun(obj: Any) -> bool:
