@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from operator import is_
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -361,11 +360,11 @@ class Replayer(Tracker):
             return loader.load(digests.names)
         assert turn.flow is not None
         iterator = iterator_in(turn.flow)
-        loader.iterator = replayed_outline(self.program, iterator, live, loader.numbers).objects
+        before = replayed_outline(self.program, iterator, live, loader.numbers)
+        loader.iterator = before.objects
         values = loader.load(digests.names)
         after = replayed_outline(self.program, iterator, live, loader.numbers)
-        same = len(after.objects) == len(loader.iterator) and all(map(is_, after.objects, loader.iterator))
-        if not same or after.digest() != digests.iterator:
+        if after.digest() != digests.iterator or not before.agrees(after, loader.numbers):
             raise CannotRestoreError("what the loop iterates over does not come to its place by passing over items")
         return values
 

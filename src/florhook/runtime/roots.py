@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
+from ..state.kinds import load_imported
 from ..state.scan import Root
 from .program import Program
 
@@ -24,6 +25,7 @@ CONTAINERS = (list, tuple, dict, set)
 
 def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, iterable: Any) -> list[Root]:
     """All roots of a loop in `frame`, in their order."""
+    load_imported()  # which imports what belongs to a library: its state is a root in any process then
     found = [*_world(), *_globals(program), *_locals(frame)]
     for cell, name in zip(getattr(cells, "__closure__", None) or (), _free_names(cells), strict=True):
         found.append(Root(("cell", name), cell))

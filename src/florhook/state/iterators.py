@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import xxhash
 
 from .kinds import Kind
 from .kinds.opaque import UNKNOWN
-from .scan import ATOMS, Entry, Environment, Root, Scan, kind_of
+from .scan import ATOMS, DRIVEN, Entry, Environment, Root, Scan, kind_of
 
 Anchor = Callable[[Any, Any, Kind], int]  # key, object, kind -> its number at the entry, or -1
 
@@ -52,6 +52,11 @@ class Outline(Scan):
     def unreadable(self) -> str | None:
         """What of the iterator has a state that nobody can read."""
         return next((str(where[-1]) for where in self.suspended.values() if where[1] is UNKNOWN), None)
+
+    def agrees(self, later: Outline, table: Iterable[int]) -> bool:
+        """Whether the objects that the program has too, which a table finds here, have the same numbers later."""
+        shared = [DRIVEN - number for number in table if number <= DRIVEN]
+        return all(self.keys[number : number + 1] == later.keys[number : number + 1] for number in shared)
 
     def numbers(self) -> dict[Any, int]:
         """By key, for `Scan.table` and `Scan.blockers`."""

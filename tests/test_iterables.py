@@ -1,0 +1,206 @@
+"""Jumps into the middle of loops over all that people iterate over: exact, and without what comes before where possible.
+
+Each program keeps a running value that depends on every item and on every random number. A replay asks for three
+iterations in the middle; the figures say how many were executed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from conftest import Flor
+
+PROGRAM = """
+import random, time
+{setup}
+random.seed(5)
+total, seen = 0.0, []
+for item in {iterable}:
+    value = {value}
+    total = 0.9 * total + value * random.random()
+    {body}
+    time.sleep(0.002)
+print(total, len(seen))
+"""
+ASKED = range(20, 23)
+
+STREAM = """
+class Stream:
+    def __init__(self):
+        self.served, self.random = 0, random.Random(1)
+    def __iter__(self):
+        while self.served < 40:
+            self.served += 1
+            yield [self.random.random()]
+stream = Stream()
+"""
+BUFFER = """
+def reads():
+    buffer = [0.0]
+    for n in range(40):
+        buffer[0] += n
+        yield buffer
+"""
+SHUFFLED = """
+def shuffled():
+    order = [[float(n)] for n in range(40)]
+    random.shuffle(order)
+    yield from order
+"""
+LAZY = """
+def lazy():
+    for n in range(40):
+        yield [random.random()]
+"""
+GROWING = """
+level = 1
+def lessons():
+    difficulty = 0
+    for n in range(40):
+        difficulty += level
+        yield [difficulty]
+"""
+CLASS = """
+class Countdown:
+    def __init__(self):
+        self.left = 40
+    def __iter__(self):
+        return self
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return [self.left]
+"""
+NUMBERS = "rows = [[float(n)] for n in range(40)]"
+FILE = """
+with open("data.txt", "w") as out:
+    out.writelines(f"{n * 0.5}\\n" for n in range(40))
+lines = open("data.txt")
+"""
+TABLE = """
+import csv
+with open("data.csv", "w") as out:
+    out.writelines(f"{n},{n * 0.5}\\n" for n in range(40))
+"""
+CURSOR = """
+import sqlite3
+db = sqlite3.connect(":memory:")
+db.execute("create table t (x real)")
+db.executemany("insert into t values (?)", [(n * 0.5,) for n in range(40)])
+"""
+NOTHING, FIRST = "pass", "item[0]"
+# name: (setup, iterable, value of an item, more of the body, whether the items before are executed)
+PLAIN: dict[str, tuple[str, str, str, str, bool]] = {
+    "a generator": (SHUFFLED, "shuffled()", FIRST, NOTHING, False),
+    "an object whose iteration changes it": (STREAM, "stream", FIRST, "seen.append(stream.served)", False),
+    "a generator that reuses its buffer": (BUFFER, "reads()", FIRST, "seen.append(item)", False),
+    "a generator whose item the body changes": (BUFFER, "reads()", FIRST, "item[0] *= 0.5", False),
+    "a generator that draws as it goes": (LAZY, "lazy()", FIRST, NOTHING, False),
+    "a generator that reads what the body sets": (GROWING, "lessons()", FIRST, "level = len(seen) + 2", True),
+    "an iterator of the user's": (CLASS, "Countdown()", FIRST, NOTHING, False),
+    "an iterator that the program holds": (CLASS, "(it := Countdown())", FIRST, "seen.append(it.left)", False),
+    "a generator that the program holds": (SHUFFLED, "(it := shuffled())", FIRST, NOTHING, False),
+    "zip": (SHUFFLED + NUMBERS, "zip(rows, shuffled())", "item[1][0]", NOTHING, False),
+    "map": (NUMBERS, "map(tuple, rows)", FIRST, NOTHING, False),
+    "filter": (NUMBERS, "filter(len, rows)", FIRST, NOTHING, False),
+    "a generator expression": (NUMBERS, "(row[:] for row in rows)", FIRST, "seen.append(item)", False),
+    "a dict's items": (NUMBERS, "{str(r): r for r in rows}.items()", "item[1][0]", NOTHING, False),
+    "a dict that the body changes": (
+        NUMBERS + "\ntable = {str(r): r for r in rows}", "table.items()", "item[1][0]",
+        "table[item[0]] = [value + 1]", False,
+    ),
+    "a file's lines": (FILE, "lines", "float(item)", NOTHING, False),
+    "a csv reader": (TABLE, "csv.reader(open('data.csv'))", "float(item[1])", NOTHING, True),
+    "a database cursor": (CURSOR, "db.execute('select x from t')", FIRST, NOTHING, True),
+    "a sorted copy": (NUMBERS, "sorted(rows, reverse=True)", FIRST, NOTHING, False),
+}  # fmt: skip
+
+
+def select(flor: Flor, setup: str, iterable: str, value: str, body: str, **changes: str) -> tuple[int, str]:
+    """Record, probe, replay three iterations. Iterations executed, and what the replay said."""
+    source = PROGRAM.format(setup=setup, iterable=iterable, value=value, body=body)
+    flor.write("train.py", source)
+    done = flor("train.py", FLOR_EPSILON="inf", **changes)
+    assert done.returncode == 0, done.stderr
+    flor.write("train.py", source.replace("    time.sleep", "    print('@@', total, value, seen[-2:])\n    time.sleep"))
+    plain = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    stats = flor.home.parent / "stats.json"
+    again = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="item=20:23", FLOR_STATS=str(stats))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines() == [plain[number] for number in ASKED]
+    figures: dict[str, Any] = json.loads(stats.read_text())
+    return figures["iterations_executed"], again.stderr
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_iterables_of_python(name: str, flor: Flor) -> None:
+    """The three iterations are as they were; those before are executed only where passing over cannot be exact."""
+    *program, all_of_them = PLAIN[name]
+    executed, _ = select(flor, *program)
+    assert executed >= 23 if all_of_them else executed <= 5
+
+
+LOADER = """
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, RandomSampler, Sampler, SubsetRandomSampler, WeightedRandomSampler
+torch.manual_seed(7)
+class Noisy(Dataset):
+    loaded = 0
+    def __len__(self):
+        return 160
+    def __getitem__(self, n):
+        Noisy.loaded += 1
+        return torch.tensor([float(n)]) + torch.rand(1)
+class Drawn(Sampler):
+    def __len__(self):
+        return 160
+    def __iter__(self):
+        for _ in range(160):
+            yield random.randrange(160)
+class Drift(IterableDataset):
+    at = 0.0
+    def __iter__(self):
+        for n in range(160):
+            self.at += torch.rand(1).item() if torch.utils.data.get_worker_info() else n
+            yield self.at
+g = torch.Generator().manual_seed(9)
+data = Noisy()
+"""
+MEAN, COUNT = "item.float().mean().item() + torch.rand(1).item()", "seen.append(Noisy.loaded)"
+TORCH: dict[str, tuple[str, str, str, bool]] = {
+    "shuffled": ("DataLoader(data, 4, shuffle=True)", MEAN, COUNT, False),
+    "in order": ("DataLoader(data, 4)", MEAN, COUNT, False),
+    "a generator of its own": ("DataLoader(data, 4, shuffle=True, generator=g)", MEAN, COUNT, False),
+    "a random sampler with replacement": (
+        "DataLoader(data, 4, sampler=RandomSampler(data, True, 160))", MEAN, COUNT, False,
+    ),
+    "a subset": ("DataLoader(data, 3, sampler=SubsetRandomSampler(range(120)))", MEAN, COUNT, False),
+    "weights": ("DataLoader(data, 4, sampler=WeightedRandomSampler([1.0] * 160, 160))", MEAN, COUNT, False),
+    "a batch sampler": (
+        "DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, False))", MEAN, COUNT, False,
+    ),
+    "a sampler that draws as it goes": ("DataLoader(data, 4, sampler=Drawn())", MEAN, COUNT, True),
+    "no batches": ("DataLoader(data, None)", MEAN, COUNT, False),
+    "enumerate": ("enumerate(DataLoader(data, 4, shuffle=True))", MEAN.replace("item.", "item[1].", 1), COUNT, False),
+    "zip": ("zip(DataLoader(data, 4, shuffle=True), range(99))", MEAN.replace("item.", "item[0].", 1), COUNT, False),
+    "a stream": ("DataLoader(Drift(), 4)", MEAN, NOTHING, False),
+    "two workers": ("DataLoader(data, 4, shuffle=True, num_workers=2)", MEAN, COUNT, False),
+    "persistent workers": (
+        "(dl := DataLoader(data, 4, shuffle=True, num_workers=2, persistent_workers=True))", MEAN, COUNT, False,
+    ),
+    "a stream from two workers": ("DataLoader(Drift(), 4, num_workers=2)", MEAN, NOTHING, False),
+    "an iterator that the program holds": ("(it := iter(DataLoader(data, 4, shuffle=True)))", MEAN, COUNT, False),
+}  # fmt: skip
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("name", TORCH)
+def test_data_loaders(name: str, flor: Flor) -> None:
+    """Random states, samplers and counters are where they were, and no iteration before those asked for is run."""
+    iterable, value, body, all_of_them = TORCH[name]
+    executed, _ = select(flor, LOADER, iterable, value, body)
+    assert executed >= 23 if all_of_them else executed <= 5
