@@ -1,4 +1,4 @@
-"""Jumps into the middle of loops over all that people iterate over: exact, and without what comes before where possible.
+"""Jumps into the middle of loops over all that people iterate over: exact, and past what comes before where possible.
 
 Each program keeps a running value that depends on every item and on every random number. A replay asks for three
 iterations in the middle; the figures say how many were executed.
@@ -125,7 +125,10 @@ def select(flor: Flor, setup: str, iterable: str, value: str, body: str, **chang
     flor.write("train.py", source)
     done = flor("train.py", FLOR_EPSILON="inf", **changes)
     assert done.returncode == 0, done.stderr
-    flor.write("train.py", source.replace("    time.sleep", "    print('@@', total, value, seen[-2:])\n    time.sleep"))
+    flor.write(
+        "train.py",
+        source.replace("    time.sleep", "    print('@@', total, value, seen[-2:])\n    time.sleep"),
+    )
     plain = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
     stats = flor.home.parent / "stats.json"
     again = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="item=20:23", FLOR_STATS=str(stats))

@@ -24,6 +24,7 @@ from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
 from .runtime import entropy, probes
+from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.program import Program
 from .runtime.recorder import Recorder
@@ -150,6 +151,7 @@ def meta(seed: str, settings: Settings) -> dict[str, Any]:
         "hash_seed": seed,
         "epsilon": str(settings.epsilon),
         "pid": os.getpid(),
+        "clocks": read_clocks(),
     }
 
 

@@ -24,6 +24,7 @@ class Loop:
     site: Site
     iterations: dict[int, IterationRow] = field(default_factory=dict)
     checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
+    witnesses: dict[int, CheckpointRow] = field(default_factory=dict)
     begun: int = 0  # iterations in which a loop inside this one was entered
     goodbye: bool = True  # whether the run ended with one
 
@@ -38,6 +39,10 @@ class Loop:
         if self.row.iterations is not None:
             return self.row.iterations
         return max([self.begun - 1, *self.iterations, *(k - 1 for k in self.checkpoints), -1]) + 1
+
+    def at(self, iteration: int) -> CheckpointRow | None:
+        """What the run left of its state at a place, to compare with."""
+        return self.checkpoints.get(iteration) or self.witnesses.get(iteration)
 
     def marks_of(self, iteration: int) -> set[str]:
         """Ids of what ran in an iteration; of all that ran in the loop where that is all we know."""
@@ -92,7 +97,9 @@ class Record:
                 self.loops[iteration.ctx].iterations[iteration.iteration] = iteration
         for checkpoint in self.store.checkpoints(self.run):
             if checkpoint.ctx in self.loops:
-                self.loops[checkpoint.ctx].checkpoints[checkpoint.iteration] = checkpoint
+                loop = self.loops[checkpoint.ctx]
+                kept = loop.witnesses if checkpoint.is_witness else loop.checkpoints
+                kept[checkpoint.iteration] = checkpoint
 
     def source_of(self, module: str) -> SourceRow | None:
         return next((source for source in self.sources if source.module == module), None)

@@ -26,6 +26,8 @@ from .worker import AGAIN
 DIVERGED = 4
 UNCOUNTED = (
     "differences",
+    "reasons",
+    "clock",
     "notes",
     "printed",
     "ended",
@@ -33,6 +35,7 @@ UNCOUNTED = (
 )  # of a report, what is no figure
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 MOST_ATTEMPTS = 20
+MOST_REASONS = 3
 
 
 @dataclass
@@ -145,10 +148,14 @@ def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
         sys.stderr.write(
             f"florhook: the program printed {printed} where it had printed {recorded} in the run\n"
         )
-    if attempt.report.get("unverified"):
-        count = attempt.report["unverified"]
+    reasons = list(dict.fromkeys(attempt.report.get("reasons", [])))
+    for reason in reasons[:MOST_REASONS]:
+        sys.stderr.write(f"florhook: not verified: {reason}\n")
+    if len(reasons) > MOST_REASONS:
+        sys.stderr.write(f"florhook: not verified: {len(reasons) - MOST_REASONS} more stretches\n")
+    for path in attempt.report.get("clock", []):
         sys.stderr.write(
-            f"florhook: {count} stretches ran beyond the last checkpoint, and could not be compared with the record\n"
+            f"florhook: {path} holds a time of the clock: where it was read again, it is this replay's\n"
         )
     if attempt.report.get("ended"):
         sys.stderr.write("florhook: the recorded run ended here: it was killed or interrupted\n")

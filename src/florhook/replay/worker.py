@@ -144,6 +144,7 @@ def _differ(record: Record) -> Any:
 
 
 def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
+    verifier = replayer.verifier
     return {
         "printed": output.printed,
         "output_difference": output.difference,
@@ -151,11 +152,13 @@ def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
         "iterations_skipped": replayer.skipped,
         "blocks_skipped": replayer.blocks_skipped,
         "jumps": replayer.jumps,
-        "verified": replayer.verified,
-        "diverged": replayer.diverged,
-        "unverified": replayer.unverified,
+        "verified": verifier.verified,
+        "diverged": verifier.diverged,
+        "unverified": len(verifier.unverified),
         "restore_s": replayer.restore_s,
-        "differences": replayer.differences,
+        "differences": verifier.differences,
+        "reasons": verifier.unverified,
+        "clock": verifier.clock,
         "notes": replayer.notes,
     }
 

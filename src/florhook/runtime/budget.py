@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 RESTORE_FACTOR = 1.0  # c: a restore takes about as long as a checkpoint
+WITNESSES = 0.25  # the share of the budget that may go to digests alone
 FLOOR = 20.0  # with epsilon = inf: how many times its compute time a block may spend on checkpoints
 FREE = 0.25  # seconds that the first entries may take before anything is known of the program
 
@@ -23,6 +24,7 @@ class Block:
     checkpoints: int = 0
     compute: float = 0.0  # seconds over all executions
     cost: float = 0.0  # seconds of the last materialisation
+    witness_cost: float = 0.0  # seconds of the last digests alone
 
     def ran(self, seconds: float, times: int = 1) -> None:
         self.executions += times
@@ -39,6 +41,7 @@ class Budget:
 
     epsilon: float
     spent: float = 0.0
+    witnessed: float = 0.0  # seconds of it for digests alone
     blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
 
     def block(self, site: int, kind: str) -> Block:
@@ -64,6 +67,17 @@ class Budget:
             return True
         share = min(1 / (1 + RESTORE_FACTOR), self.epsilon)
         return cost < block.compute * share / (block.checkpoints + 1)
+
+    def allows_witness(self, block: Block, elapsed: float, typical: float, spacing: float) -> bool:
+        """Whether digests alone are worth it, where a checkpoint is not."""
+        cost = block.witness_cost or typical
+        share = WITNESSES * min(self.epsilon, 1.0)
+        return cost < share * spacing and self.witnessed + cost < share * elapsed
+
+    def witness(self, block: Block, seconds: float) -> None:
+        block.witness_cost = seconds
+        self.witnessed += seconds
+        self.spent += seconds
 
     def took(self, block: Block, seconds: float) -> None:
         block.checkpoints += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Callable
 from types import CodeType
@@ -70,6 +71,11 @@ class Program:
         self._codes[name] = code
         if self.on_module is not None:
             self.on_module(name, path, source)
+
+    def place(self, site: Site) -> str:
+        """File and line of a loop, for messages."""
+        path, _ = self.sources.get(site.key.partition(":")[0], ("", b""))
+        return f"{os.path.basename(path)}:{site.line}"
 
     # Code objects by place: (module, qualified names from the module down, which of equal ones) --------------
 

@@ -274,12 +274,13 @@ class Recorder(Tracker):
         watch.iterations.append(IterationRow(-1, index, watch.began, watch.began_out, marks, labels))
 
     def _consider_boundary(self, context: Context, watch: Watch, frame: FrameType, begun: int) -> None:
-        if not watch.boundaries or context.entry is None:
-            return
         block = self.budget.block(context.site_id, "boundary")
         spacing = self.ran() - (watch.checkpoint_ran or watch.entered_ran)
-        if self.budget.allows(block, self.now(), self._typical_cost(), spacing):
+        possible = watch.boundaries and context.entry is not None
+        if possible and self.budget.allows(block, self.now(), self._typical_cost(), spacing):
             self._checkpoint(context, watch, frame, begun, block)
+        else:
+            self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
 
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
@@ -296,11 +297,13 @@ class Recorder(Tracker):
         worth = self.everything or self.budget.allows(block, self.now(), self._typical_cost(), seconds)
         if watch.wants_exit and context.entry is not None and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
+        else:
+            self._witness(context, watch, frame, EXIT, block, seconds)
         self.pop_to(context)
 
     def closed(self, context: Context, abandoned: bool) -> None:
         watch: Watch | None = context.extra
-        if watch is None or (not watch.checkpoints and self.ran() - watch.entered_ran < WORTH_A_ROW):
+        if watch is None or (context.number < 0 and self.ran() - watch.entered_ran < WORTH_A_ROW):
             return
         self._number(context)
         how = "abandoned" if abandoned else ("break" if context.broken else "end")
@@ -373,6 +376,31 @@ class Recorder(Tracker):
         if scan is not None:
             self._store(context, watch, scan, iteration, block, began)
 
+    def _witness(
+        self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block, spacing: float
+    ) -> None:
+        """Keep the digests alone, if they are worth it; `spacing` is what they would verify, in seconds."""
+        if context.site.tight:
+            return
+        if self.budget.allows_witness(block, self.now(), self._typical_cost(), spacing):
+            began = time.perf_counter()
+            scan = self._scan(context, watch, frame)
+            if scan is not None:
+                self._witness_of(context, scan, iteration, block, began)
+
+    def _witness_of(
+        self, context: Context, scan: Scan, iteration: int, block: Block, began: float | None = None
+    ) -> None:
+        began = time.perf_counter() if began is None else began
+        digests = Digests.of(scan, witness=True)
+        row = CheckpointRow(self._number(context), iteration, self.now(), self.written, digests.to_text())
+        stream = Piece(("stream", context.site_id), memoryview(scan.stream), compress=True)
+        self.recording.checkpoint(row, [stream])
+        seconds = time.perf_counter() - began
+        self.stall += seconds
+        self.budget.witness(block, seconds)
+        self._check()
+
     def _store(
         self, context: Context, watch: Watch, scan: Scan, iteration: int, block: Block, began: float
     ) -> None:
@@ -384,6 +412,7 @@ class Recorder(Tracker):
                 self._refuse(blockers[0])
                 self._spend(time.perf_counter() - began)
                 block.executions += 1 if not block.executions else 0
+                self._witness_of(context, scan, iteration, block)
                 return
             table = scan.table(context.entry, numbers)
         except Exception as error:

@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, NoReturn
 
-import xxhash
-
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..state.iterators import iterator_in, replayed_outline
@@ -29,10 +27,9 @@ from .positions import drive
 from .program import Program
 from .recorder import shape_digest
 from .roots import roots, set_world
+from .verifier import Verifier, place_of, readings_of
 
 Name = tuple[Any, ...]
-MOST_DIFFERENCES = 5
-REST = 4.0  # how many times its own time a verification waits for the next
 EVERYTHING = "*"  # to be avoided: all checkpoints but those of main loops' entries, which make a run its own
 
 
@@ -44,6 +41,7 @@ class Turn:
         self.cells = cells
         self.entry_names: list[Name] = []
         self.live: list[Any] | None = None  # the objects of the entry scan, by number
+        self.usable: set[int] = set()  # checkpoints that may be restored
         self.steps: deque[Step] = deque([Step(None)])
         self.step = Step(None)
         self.flow: Iterator[Any] | None = None  # the iterable's items, counted
@@ -78,13 +76,11 @@ class Replayer(Tracker):
         self.bring_file_to: Callable[[Any, int], None] | None = None
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
-        self.verified = self.diverged = self.unverified = 0
-        self.differences: list[str] = []
+        self.verifier = Verifier(program, record, readings_of(record))
         self.notes: list[str] = []
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
-        self.rest_until = 0.0  # when verification may take its turn again
 
     # Injected calls ------------------------------------------------------------------------------------------
 
@@ -147,7 +143,9 @@ class Replayer(Tracker):
         if not turn.runs or context.position == turn.step.stop:
             turn.stopped, turn.stepping = True, False
             return False
-        self._boundary(context, turn, frame)
+        if not self._boundary(context, turn, frame):
+            turn.stepping = False
+            return False
         context.position += 1
         self.executed += 1
         turn.stepping = True
@@ -172,8 +170,13 @@ class Replayer(Tracker):
         self.close_inner(context)
         if turn.runs:
             self._verify(context, turn, EXIT, frame)
-            if context.parent is None and turn.verified not in (EXIT, context.begun):
-                self.unverified += 1
+            if (
+                context.parent is None
+                and turn.loop is not None
+                and turn.verified not in (EXIT, context.begun)
+            ):
+                place = place_of(self.program, context, turn.loop, turn.verified)
+                self.verifier.cannot(f"what ran {place} has nothing in the record to be compared with")
         self.pop_to(context)
 
     # Finding one's way ---------------------------------------------------------------------------------------
@@ -231,9 +234,11 @@ class Replayer(Tracker):
             unusable |= set(loop.checkpoints) - {0}
         if context.site.tight:
             unusable |= {k for k in loop.checkpoints if k > 0}
+        turn.usable = set(loop.checkpoints) - unusable
         steps = steps_for(loop, self.question, unusable)
-        if any(step.restore is not None for step in steps) and not self._enter(context, turn, frame):
-            steps = steps_for(loop, self.question, set(loop.checkpoints))
+        wanted = any(step.restore is not None for step in steps) or (context.parent is None and turn.usable)
+        if wanted and not self._enter(context, turn, frame):
+            steps, turn.usable = steps_for(loop, self.question, set(loop.checkpoints)), set()
         turn.steps = deque(steps)
 
     def _enter(self, context: Context, turn: Turn, frame: FrameType) -> bool:
@@ -258,7 +263,7 @@ class Replayer(Tracker):
         return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
 
     def _note(self, context: Context, reason: str) -> bool:
-        self.notes.append(f"loop at line {context.site.line}: {reason}; it is run in full")
+        self.notes.append(f"loop at {self.program.place(context.site)}: {reason}; it is run in full")
         return False
 
     # Iterations ----------------------------------------------------------------------------------------------
@@ -274,7 +279,8 @@ class Replayer(Tracker):
                 if context.begun == turn.step.stop:
                     turn.stopped = True
                     return
-                self._boundary(context, turn, sys._getframe(1))
+                if not self._boundary(context, turn, sys._getframe(1)):
+                    return
                 before = context.begun
                 yield itertools.islice(flow, 1)
                 if context.begun == before:
@@ -284,15 +290,19 @@ class Replayer(Tracker):
             self.executed += 1
             context.broken = True
 
-    def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> None:
+    def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> bool:
+        """Between iterations. False: the loop must go on from the recorded state."""
         if not self._is_main():
-            return
+            return True
         self.close_inner(context)
-        if context.begun and context.begun != turn.fresh:
-            self._verify(context, turn, context.begun, frame)
+        begun = context.begun
+        known = not begun or begun == turn.fresh or self._verify(context, turn, begun, frame)
+        if not known and self._go_on_from(turn, begun):
+            return False
         if context.site.kind == "while":
             context.labels = None
             context.labels = labels_of(context, frame, context.begun)
+        return True
 
     # Restore -------------------------------------------------------------------------------------------------
 
@@ -355,7 +365,7 @@ class Replayer(Tracker):
             functools.partial(self.restart, site),
             self.bring_file_to,
         )
-        digests = Digests.from_text(checkpoint.meta)
+        digests = Digests.from_row(checkpoint)
         if digests.iterator is None:
             return loader.load(digests.names)
         assert turn.flow is not None
@@ -365,7 +375,9 @@ class Replayer(Tracker):
         values = loader.load(digests.names)
         after = replayed_outline(self.program, iterator, live, loader.numbers)
         if after.digest() != digests.iterator or not before.agrees(after, loader.numbers):
-            raise CannotRestoreError("what the loop iterates over does not come to its place by passing over items")
+            raise CannotRestoreError(
+                "what the loop iterates over does not come to its place by passing over items"
+            )
         return values
 
     @staticmethod
@@ -379,52 +391,20 @@ class Replayer(Tracker):
 
     # Verify --------------------------------------------------------------------------------------------------
 
-    def _verify(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> None:
-        """Where execution reaches a recorded checkpoint, the state must be the recorded one."""
-        checkpoint = turn.loop.checkpoints.get(iteration) if turn.loop is not None else None
-        began = time.perf_counter()
-        # What differs stays different: inside loops, not every boundary needs to be looked at.
-        if checkpoint is None or (context.parent is not None and began < self.rest_until):
-            return
-        self._compare(context, turn, iteration, frame, checkpoint)
-        now = time.perf_counter()
-        self.rest_until = now + REST * (now - began)
-
-    def _compare(
-        self, context: Context, turn: Turn, iteration: int, frame: FrameType, checkpoint: CheckpointRow
-    ) -> None:
-        recorded = Digests.from_text(checkpoint.meta)
-        found = self._roots(context, turn, frame)
-        names = recorded.names
-        absent = [name for name in names if name not in found]
-        try:
-            scan = Scan(self.program, [Root(name, found.get(name)) for name in names])
-        except Exception:
-            self.unverified += 1
-            return
-        different = absent[:1] or self._first_difference(scan, recorded, checkpoint)
+    def _verify(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> bool:
+        """Where execution reaches a place of which the run left digests, the state must be the recorded one."""
+        loop = turn.loop
+        checkpoint = None if loop is None else loop.at(iteration)
+        if loop is None or checkpoint is None or not self.verifier.is_due(context):
+            return True
         turn.verified = iteration
-        if not different:
-            self.verified += 1
-            return
-        self.diverged += 1
-        if len(self.differences) < MOST_DIFFERENCES:
-            where = "at the end of" if iteration == EXIT else f"before iteration {iteration} of"
-            what = " ".join(str(part) for part in different[0][1:] or different[0])
-            self.differences.append(
-                f"{where} the loop at line {context.site.line}: {what} is not as recorded"
-            )
+        return self.verifier.agrees(context, loop, checkpoint, self._roots(context, turn, frame))
 
-    @staticmethod
-    def _first_difference(scan: Scan, recorded: Digests, checkpoint: CheckpointRow) -> list[Name]:
-        leaf = 0
-        for was, now in zip(recorded.roots, Digests.of(scan).roots, strict=True):
-            same = was.digest == now.digest and was.leaves == now.leaves
-            for index in range(leaf, was.leaves if same else leaf):
-                same = (
-                    same and xxhash.xxh3_128_digest(scan.leaves[index].view) == checkpoint.digests[2 + index]
-                )
-            if not same:
-                return [was.name]
-            leaf = was.leaves
-        return []
+    def _go_on_from(self, turn: Turn, iteration: int) -> bool:
+        """After a divergence: whether the rest can go on from the recorded state, and so be right again."""
+        loop = turn.loop
+        if loop is None or turn.live is None or iteration not in turn.usable:
+            return False
+        turn.steps.appendleft(Step(iteration, turn.step.stop, turn.step.last))
+        turn.stopped = True
+        return True

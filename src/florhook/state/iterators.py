@@ -1,9 +1,9 @@
 """The iterator of a loop as a state: nothing can set it, but driving it brings it to its place, and this tells whether.
 
 A generator, a DataLoader's iterator or a `zip` of them is made anew by the program, or is there at the loop's entry.
-Passing over k items brings it where it was before the k-th iteration, if it is deterministic. Its *outline* proves that: a
-stream of all that it consists of, where what the program knew at the loop's entry, and can still reach, stands as that
-object's number. Equal outlines are equal iterators.
+Passing over k items brings it where it was before the k-th iteration, if it is deterministic. Its *outline* proves
+that: a stream of all that it consists of, where what the program knew at the loop's entry, and can still reach, stands
+as that object's number. Equal outlines are equal iterators.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Loader:
 
     def load(self, names: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Any]:
         """Restore everything and give the values of the roots, which were written in the order of `names`."""
-        unpickler = _Unpickler(io.BytesIO(self.stream), self._refer)
+        unpickler = Unpickler(io.BytesIO(self.stream), self._refer)
         values: dict[tuple[Any, ...], Any] = {}
         contents: list[Any] = []
         for name in names:
@@ -104,7 +104,7 @@ class Loader:
         if place <= DRIVEN:
             return self.iterator[DRIVEN - place]
         kind, shell = self.born[number]
-        spec = _Unpickler(io.BytesIO(shell), self.resolve).load() if shell else None
+        spec = Unpickler(io.BytesIO(shell), self.resolve).load() if shell else None
         return REGISTRY.by_name[kind].create(spec, self)
 
     def hint(self) -> Any:
@@ -146,7 +146,7 @@ class Loader:
         return Missing(what, self.touched)
 
 
-class _Unpickler(pickle.Unpickler):
+class Unpickler(pickle.Unpickler):
     def __init__(self, source: io.BytesIO, refer: Callable[[int], Any]) -> None:
         super().__init__(source)
         self.persistent_load = refer  # type: ignore[method-assign]

@@ -32,7 +32,10 @@ from .kinds.opaque import UNKNOWN
 from .kinds.special import SPECIAL
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
-BORN, DRIVEN = -1, -2  # where a table says how to find an object: born since the entry; -2 - n: n of the iterator's
+BORN, DRIVEN = (
+    -1,
+    -2,
+)  # where a table says how to find an object: born since the entry; -2 - n: n of the iterator's
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 
 

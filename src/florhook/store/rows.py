@@ -85,6 +85,11 @@ class CheckpointRow:
     seals: tuple[bytes, ...] = ()  # BLAKE2b-256 of each of them
     mac: bytes = b""  # over all of the above with the user's key; empty when the run is unsigned
 
+    @property
+    def is_witness(self) -> bool:
+        """Whether it holds digests only: a replay can be compared with it, not restored from it."""
+        return self.meta.startswith('{"witness": true')
+
 
 @dataclass(frozen=True)
 class Piece:

@@ -53,7 +53,7 @@ def show_run(home: Path, which: str) -> None:
 def _show_loops(store: Store, run: RunRow) -> None:
     taken: dict[int, int] = {}
     for checkpoint in store.checkpoints(run, pieces=False):
-        taken[checkpoint.ctx] = taken.get(checkpoint.ctx, 0) + 1
+        taken[checkpoint.ctx] = taken.get(checkpoint.ctx, 0) + (not checkpoint.is_witness)
     sites: dict[str, list[float]] = {}
     for row in store.contexts(run):
         figures = sites.setdefault(row.site, [0, 0, 0, 0.0])
@@ -98,7 +98,7 @@ def _so_far(store: Store, run: RunRow) -> dict[str, Any]:
     last = max([row.taken for row in checkpoints], default=None)
     figures: dict[str, Any] = {
         "iterations_executed": sum(1 for _ in store.iterations(run)),
-        "checkpoints": len(checkpoints),
+        "checkpoints": sum(not row.is_witness for row in checkpoints),
     }
     if last is not None:
         figures["wall_s"] = (run.lost or time.time()) - run.started

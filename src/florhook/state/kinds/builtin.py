@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
 
+FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not in itself
 STANDARD_STREAMS = 2  # the highest of their descriptors
 DATA_CLASS_ATTRIBUTES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}
 
@@ -586,7 +587,7 @@ def held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any
 
     `f_locals` would not show the latter, and would keep the former alive before 3.13.
     """
-    if sys.version_info < (3, 11):
+    if FRAMES_OF_THEIR_OWN:
         return tuple(gc.get_referents(frame)[3:])  # after the code, the builtins and the globals
     found = gc.get_referents(obj)
     start = max(place for place, each in enumerate(found) if each is code)

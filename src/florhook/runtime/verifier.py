@@ -1,0 +1,176 @@
+"""Holds what was executed again to the record (the paper's deferred check, made exact).
+
+Where a replay reaches a place of which the run left digests, its state is compared root by root. What differs is named,
+down to the value: a difference is a divergence unless it is a reading of the clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import xxhash
+
+from ..replay.record import Loop, Record
+from ..state.differences import Comparison, Difference, Read
+from ..state.scan import Root, Scan
+from ..store.rows import CheckpointRow
+from .clock import Readings
+from .context import Context
+from .digests import Digests, Name
+from .program import Program
+
+EXIT = -1
+MOST_DIFFERENCES = 5
+MOST_LOOKED_AT = 10_000  # differing values, to find one that is no reading of the clock
+REST = 4.0  # how many times its own time a verification waits for the next
+WORLDS = {"random": "Python's random state", "numpy": "NumPy's random state", "torch": "torch's random state or modes",
+          "process": "an environment variable or the working folder"}  # fmt: skip
+
+
+class Verifier:
+    """Counts places that agree with the record and places that do not, and keeps what is to be said of them."""
+
+    def __init__(self, program: Program, record: Record, readings: Readings) -> None:
+        self.program, self.record, self.readings = program, record, readings
+        self.verified = self.diverged = 0
+        self.differences: list[str] = []
+        self.unverified: list[str] = []  # the reasons
+        self.clock: list[str] = []  # variables that hold a reading of the clock
+        self._rest_until = 0.0
+
+    def is_due(self, context: Context) -> bool:
+        """Whether it is time to look: what differs stays different, so inside loops not every place must be looked at."""
+        return context.parent is None or time.perf_counter() >= self._rest_until
+
+    def agrees(
+        self, context: Context, loop: Loop, checkpoint: CheckpointRow, roots: Mapping[Name, Any]
+    ) -> bool:
+        """Compare the state with a checkpoint's."""
+        began = time.perf_counter()
+        problem = self._problem(checkpoint, roots)
+        if problem is None:
+            self.verified += 1
+        elif problem:
+            self.diverged += 1
+            self._say(f"{place_of(self.program, context, loop, checkpoint.iteration)}: {problem}")
+        now = time.perf_counter()
+        self._rest_until = now + REST * (now - began)
+        return not problem
+
+    def _problem(self, checkpoint: CheckpointRow, roots: Mapping[Name, Any]) -> str | None:
+        """What is wrong; None if nothing is, "" if that cannot be told."""
+        digests = Digests.from_row(checkpoint)
+        absent = next((name for name in digests.names if name not in roots), None)
+        if absent is not None:
+            return f"{title(absent)} is missing"
+        try:
+            scan = Scan(self.program, [Root(name, roots[name]) for name in digests.names])
+        except Exception as error:
+            self.cannot(f"its state cannot be read ({type(error).__name__}: {error})")
+            return ""
+        differing = digests.differing(scan)
+        if not differing:
+            return None
+        return self._explain(scan, checkpoint, digests, differing)
+
+    def _explain(
+        self, scan: Scan, checkpoint: CheckpointRow, digests: Digests, differing: list[int]
+    ) -> str | None:
+        first = title(digests.names[differing[0]])
+        if not self.record.store.trusted(self.record.run, checkpoint):
+            return f"{first} is not as recorded"
+        try:
+            comparison = self._comparison(scan, checkpoint, digests)
+            for index in differing:
+                found = self._first_that_counts(comparison, index, title(digests.names[index]))
+                if found is not None:
+                    return readable(str(found))
+        except Exception as error:  # only the description failed: that something differs is certain
+            return f"{first} is not as recorded (what differs in it cannot be read: {type(error).__name__}: {error})"
+        return None
+
+    def _first_that_counts(self, comparison: Comparison, index: int, name: str) -> Difference | None:
+        found = list(itertools.islice(comparison.root(index, name), MOST_LOOKED_AT))
+        if not found:
+            return Difference(name, None, None, "built or shared otherwise than in the run")
+        counting = [each for each in found if not self.readings.are_both(each.was, each.now)]
+        for each in found:
+            if not counting and each.path not in self.clock and len(self.clock) < MOST_DIFFERENCES:
+                self.clock.append(each.path)
+        return counting[0] if counting else None
+
+    def _comparison(self, scan: Scan, checkpoint: CheckpointRow, digests: Digests) -> Comparison:
+        stream = bytes(self.record.store.read(checkpoint.digests[0]))
+        count = len(digests.roots)
+        was = Read.of(stream, count, _Recorded(self.record, checkpoint, digests))
+        return Comparison(was, Read.of(scan.stream, count, _Live(scan)), [kind.name for kind in scan.kinds])
+
+    def _say(self, text: str) -> None:
+        if len(self.differences) < MOST_DIFFERENCES:
+            self.differences.append(text)
+
+    def cannot(self, reason: str) -> None:
+        """A stretch that cannot be compared with anything."""
+        self.unverified.append(reason)
+
+
+class _Recorded:
+    def __init__(self, record: Record, checkpoint: CheckpointRow, digests: Digests) -> None:
+        self.record, self.checkpoint, self.digests = record, checkpoint, digests
+
+    def digest(self, index: int) -> bytes:
+        return self.digests.leaf(index)
+
+    def data(self, index: int) -> Any:
+        return None if self.checkpoint.is_witness else self.record.store.read(self.digests.leaf(index))
+
+
+class _Live:
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+
+    def digest(self, index: int) -> bytes:
+        return xxhash.xxh3_128_digest(self.scan.leaves[index].view)
+
+    def data(self, index: int) -> Any:
+        return self.scan.leaves[index].view
+
+
+def title(name: Name) -> str:
+    """A root as the program's user calls it."""
+    if name[0] == "world":
+        return WORLDS.get(name[1], str(name[1]))
+    if name[0] == "iterable":
+        return "what the loop iterates over"
+    return str(name[-1])
+
+
+def readable(path: str) -> str:
+    """A module's parts as the user writes them: net.fc.weight, net[0].bias."""
+    path = re.sub(r"\._modules\['(\d+)'\]", r"[\1]", path)
+    return re.sub(r"\._(?:parameters|modules|buffers)\['(\w+)'\]", r".\1", path)
+
+
+def place_of(program: Program, context: Context, loop: Loop | None, iteration: int) -> str:
+    """ "after epoch=3 of the loop at train.py:41" """
+    where = f"the loop at {program.place(context.site)}"
+    if iteration == EXIT:
+        return f"at the end of {where}"
+    if iteration == 0:
+        return f"before {where}"
+    labels = loop.labels_of(iteration - 1) if loop is not None else {}
+    named = ", ".join(f"{name}={value!r}" for name, value in labels.items())
+    return f"after {named or f'iteration {iteration - 1}'} of {where}"
+
+
+def readings_of(record: Record) -> Readings:
+    """The times of a run."""
+    run = record.run
+    taken = (row.taken for loop in record.loops.values() for row in loop.checkpoints.values())
+    ended = run.ended or run.lost or run.started + max(taken, default=0.0)
+    started = {"time": run.started, **run.meta.get("clocks", {})}
+    return Readings(started, ended - run.started)

@@ -1,0 +1,220 @@
+"""What differs between two captured states, down to the first value: by which path, and by how much.
+
+Both streams are read without making any object: where an object's number stood is a `Ref`, contents are tuples.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from xxhash import xxh3_128_digest
+
+from .restore import Unpickler
+
+LONGEST = 60  # characters of a value in a message
+Step = tuple[str, Any]  # what a path grows by, and the part of the content that it leads to
+
+
+class Leaves(Protocol):
+    """The leaves of one state, by index."""
+
+    def digest(self, index: int) -> bytes: ...
+
+    def data(self, index: int) -> Any:
+        """Its bytes; None where they were not kept."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Stands for the object with that number."""
+
+    number: int
+
+
+@dataclass
+class Read:
+    """A stream, read: the values of the roots, and the contents of the objects by number."""
+
+    roots: list[Any]
+    contents: list[Any]
+    leaves: Leaves
+
+    @classmethod
+    def of(cls, stream: bytes, roots: int, leaves: Leaves) -> Read:
+        met = 0
+
+        def refer(number: Any) -> Ref:
+            nonlocal met
+            met = max(met, number + 1)
+            return Ref(number)
+
+        unpickler = Unpickler(io.BytesIO(stream), refer)
+        values: list[Any] = []
+        contents: list[Any] = []
+        for _ in range(roots):
+            values.append(unpickler.load())
+            while len(contents) < met:
+                contents.extend(unpickler.load())
+        return cls(values, contents, leaves)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`path` leads from the root to the values: ".fc.weight", "['lr']". Values of memory are not shown."""
+
+    path: str
+    was: Any
+    now: Any
+    size: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.size}"
+
+
+class Comparison:
+    """Walks two read streams side by side. `kinds` are the names of the live objects' kinds, by number."""
+
+    def __init__(self, was: Read, now: Read, kinds: Sequence[str]) -> None:
+        self.was, self.now, self.kinds = was, now, kinds
+        self._met: set[tuple[int, int]] = set()
+
+    def root(self, index: int, name: str) -> Iterator[Difference]:
+        """The differences below one root, in the order of the walk."""
+        # A stack of its own: states are as deep as the program made them.
+        pending = [(name, self.was.roots[index], self.now.roots[index], "")]
+        while pending:
+            path, was, now, form = pending.pop()
+            if isinstance(was, Ref) and isinstance(now, Ref):
+                if (was.number, now.number) not in self._met:
+                    self._met.add((was.number, now.number))
+                    pending.extend(reversed(self._contents(path, was.number, now.number, form)))
+            elif form:
+                yield from self._memory(path, was, now, form)
+            elif type(was) is tuple and type(now) is tuple and len(was) == len(now):
+                pending.extend(reversed([(path, *pair, "") for pair in zip(was, now, strict=True)]))
+            elif not same(was, now):
+                yield Difference(path, was, now, between(was, now))
+
+    def _contents(self, path: str, was: int, now: int, form: str) -> list[tuple[str, Any, Any, str]]:
+        kind, before, after = self.kinds[now], self.was.contents[was], self.now.contents[now]
+        if kind == "storage":
+            return [(path, before[0], after[0], ""), (path, before[1], after[1], form)]
+        old, new = steps(kind, before), steps(kind, after)
+        if old is None or new is None or [step for step, _ in old] != [step for step, _ in new]:
+            return [(path, _summary(kind, before), _summary(kind, after), "")]
+        form = _form(kind, after)
+        return [
+            (path + step, a, b, form if step == "" else "")
+            for (step, a), (_, b) in zip(old, new, strict=True)
+        ]
+
+    def _memory(self, path: str, was: Any, now: Any, form: str) -> Iterator[Difference]:
+        if _digest(self.was.leaves, was) == _digest(self.now.leaves, now):
+            return
+        old, new = _data(self.was.leaves, was), _data(self.now.leaves, now)
+        yield Difference(path, None, None, by_how_much(old, new, form))
+
+
+def steps(kind: str, content: Any) -> list[Step] | None:
+    """The parts of an object's content, each with what it adds to a path; None where the content has no such parts."""
+    if kind.startswith("class derived from "):
+        inner = steps(kind.removeprefix("class derived from "), content[0])
+        outer = steps("instance", content[1])
+        return None if inner is None or outer is None else inner + outer
+    if kind in ("dict", "OrderedDict"):
+        return [(f"[{key!r}]", value) for key, value in zip(*content, strict=True)]
+    if kind == "defaultdict":
+        return steps("dict", content[1])
+    if kind in ("list", "deque"):
+        return [(f"[{index}]", value) for index, value in enumerate(content)]
+    if kind in ("instance", "tqdm"):
+        attributes, slots = content[0] or ((), ()), content[1]
+        named = list(zip(*attributes, strict=True))
+        return [(f".{name}", value) for name, value in named] + [
+            (f".{name.partition('.')[2]}", value) for name, value in slots
+        ]
+    if kind == "torch.Tensor":
+        return [
+            ("", content[0]),
+            (".shape", content[1]),
+            (".requires_grad", content[3]),
+            (".grad", content[4]),
+        ]
+    if kind == "numpy.ndarray":
+        return [(".shape", content[:2]), ("", content[6])]
+    return [("", content)] if kind == "cell" else None
+
+
+def _form(kind: str, content: Any) -> str:
+    """The type of an object's numbers, where it has memory."""
+    if kind == "torch.Tensor":
+        return str(content[1][0]).removeprefix("torch.")
+    return str(content[0]) if kind == "numpy.ndarray" and isinstance(content[6], (int, bytes)) else ""
+
+
+def _summary(kind: str, content: Any) -> Any:
+    """What can be compared where two contents are built differently."""
+    return (f"{kind} of {len(content)} parts", content) if isinstance(content, tuple) else content
+
+
+def same(was: Any, now: Any) -> bool:
+    """By type and bits: 0.0 is not -0.0, and one NaN is another."""
+    if isinstance(was, float) and isinstance(now, float):
+        return struct.pack("<d", was) == struct.pack("<d", now)
+    return type(was) is type(now) and bool(was == now)
+
+
+def between(was: Any, now: Any) -> str:
+    """Two values, and how far apart they are."""
+    text = f"{_short(was)} in the run, {_short(now)} now"
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (was, now))
+    if not numbers or not all(map(math.isfinite, (was, now))):
+        return text
+    return f"{text}, {abs(now - was):.3g} apart"
+
+
+def _short(value: Any) -> str:
+    text = str(value[0]) if isinstance(value, tuple) and value and isinstance(value[0], str) else repr(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
+def by_how_much(was: Any, now: Any, form: str) -> str:
+    """How two pieces of memory differ; `form` is the type of the numbers in it. None: bytes that were not kept."""
+    if was is None or now is None:
+        return "other values (their bytes were not kept: by how much cannot be said)"
+    if len(was) != len(now):
+        return f"{len(was)} bytes in the run, {len(now)} bytes now"
+    old, new = _numbers(was, form), _numbers(now, form)
+    if old is None or new is None:
+        return (
+            f"{sum(a != b for a, b in zip(bytes(was), bytes(now), strict=True))} of {len(was)} bytes differ"
+        )
+    different = int((old != new).sum())
+    largest = abs(new - old).max() if len(old) else 0
+    return f"{different} of {len(old)} values differ, by up to {float(largest):.3g} (the largest is {float(abs(old).max()):.3g})"
+
+
+def _numbers(data: Any, form: str) -> Any:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if form == "bfloat16":
+        return (numpy.frombuffer(data, "uint16").astype("uint32") << 16).view("float32").astype("float64")
+    try:
+        return numpy.frombuffer(data, form).astype("float64")
+    except (TypeError, ValueError):
+        return None
+
+
+def _digest(leaves: Leaves, part: Any) -> bytes:
+    return leaves.digest(part) if type(part) is int else xxh3_128_digest(part)
+
+
+def _data(leaves: Leaves, part: Any) -> Any:
+    return leaves.data(part) if type(part) is int else part
