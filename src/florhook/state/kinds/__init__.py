@@ -11,14 +11,26 @@ import sys
 
 from .base import Kind, Registry
 from .builtin import register as _register_builtin
+from .classes import register as _register_classes
+from .exceptions import register as _register_exceptions
 from .lru_cache import register as _register_lru_cache
+from .settings import register as _register_settings
+from .threads import register as _register_threads
 
 __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 
 REGISTRY = Registry()
-_register_builtin(REGISTRY)
-_register_lru_cache(REGISTRY)
-_PENDING = {"numpy": "numpy_kinds", "torch": "torch_kinds", "tqdm.std": "tqdm_kinds"}
+for _register in (
+    _register_builtin, _register_classes, _register_exceptions, _register_threads, _register_settings,
+    _register_lru_cache,
+):  # fmt: skip
+    _register(REGISTRY)
+_PENDING = {
+    "decimal": "decimal_kinds",
+    "numpy": "numpy_kinds",
+    "torch": "torch_kinds",
+    "tqdm.std": "tqdm_kinds",
+}
 
 
 def load_imported() -> None:

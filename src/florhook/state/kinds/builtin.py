@@ -6,6 +6,7 @@ import array
 import collections
 import ctypes
 import datetime
+import importlib
 import io
 import itertools
 import random
@@ -16,13 +17,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .base import Kind, Registry, is_python_class
+from .opaque import UNKNOWN
 
 if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
 
 STANDARD_STREAMS = 2  # the highest of their descriptors
-DATA_CLASS_ATTRIBUTES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}
 
 
 class List(Kind):
@@ -135,6 +136,24 @@ def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
         return sorted(range(len(items)), key=lambda index: repr(items[index]))
 
 
+class FrozenSet(Kind):
+    """A frozenset of objects that may hash by their attributes, so that it is made once they have them."""
+
+    name, how, reads, varies = "frozenset", "by value", True, True
+
+    def variant(self, obj: Any) -> Kind | None:
+        return None if canonical_order(tuple(obj)) is not None else self
+
+    def shell(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
+        return tuple(obj)
+
+    def create(self, spec: tuple[Any, ...], loader: Loader) -> frozenset[Any]:
+        return frozenset(spec)
+
+    def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
+        return tuple(obj)
+
+
 class Deque(Kind):
     name, how = "deque", "in place"
 
@@ -158,8 +177,11 @@ class ByteArray(Kind):
     def same(self, obj: Any) -> bool:
         return True
 
-    def create(self, spec: Any, loader: Loader) -> bytearray:
-        return bytearray()
+    def shell(self, obj: bytearray, scan: Scan) -> int:
+        return len(obj)  # views of it are made before it has its content
+
+    def create(self, spec: int, loader: Loader) -> bytearray:
+        return bytearray(spec)
 
     def content(self, obj: bytearray, scan: Scan) -> Any:
         return scan.bytes_of(id(obj), memoryview(obj))
@@ -175,17 +197,20 @@ class ByteArray(Kind):
 class Array(Kind):
     name, how = "array.array", "in place"
 
-    def shell(self, obj: array.array[Any], scan: Scan) -> str:
-        return obj.typecode
+    def shell(self, obj: array.array[Any], scan: Scan) -> tuple[str, int]:
+        return obj.typecode, len(obj) * obj.itemsize
 
-    def create(self, spec: str, loader: Loader) -> array.array[Any]:
-        return array.array(spec)
+    def create(self, spec: tuple[str, int], loader: Loader) -> array.array[Any]:
+        return array.array(spec[0], bytes(spec[1]))
 
     def content(self, obj: array.array[Any], scan: Scan) -> bytes:
         return obj.tobytes()
 
     def apply(self, obj: array.array[Any], content: bytes, loader: Loader) -> None:
-        obj[:] = array.array(obj.typecode, content)
+        if len(content) == len(obj) * obj.itemsize:
+            memoryview(obj).cast("B")[:] = content
+        else:
+            obj[:] = array.array(obj.typecode, content)
 
 
 class Instance(Kind):
@@ -193,11 +218,12 @@ class Instance(Kind):
 
     name, how = "instance", "in place"
 
-    def shell(self, obj: Any, scan: Scan) -> type:
-        return type(obj)
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return type(obj), scan.home_of(obj)
 
-    def create(self, spec: type, loader: Loader) -> Any:
-        return object.__new__(spec)
+    def create(self, spec: Any, loader: Loader) -> Any:
+        cls, home = spec
+        return object.__new__(cls) if home is None else found_at_home(*home)
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         attributes = getattr_dict(obj)
@@ -222,6 +248,10 @@ class Instance(Kind):
                 slot.__delete__(obj)
 
 
+def found_at_home(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 class DerivedContainer(Instance):
     """An instance of a class written in Python that derives from a container."""
 
@@ -237,16 +267,20 @@ class DerivedContainer(Instance):
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, inner = spec
         new: Any = self.base.__new__
-        obj = new(cls)
-        if self.base is collections.deque and inner is not None:
+        obj = new(cls, inner[0], bytes(inner[1])) if self.base is array.array else new(cls)
+        if self.base is collections.deque:
             collections.deque.__init__(obj, (), inner)
+        elif self.base is bytearray:
+            bytearray.__init__(obj, inner)
         return obj
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         return self.kind.content(obj, scan), super().content(obj, scan)
 
+    def prepare(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        super().apply(obj, content[1], loader)  # it may be hashed by its attributes
+
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        super().apply(obj, content[1], loader)
         self.kind.apply(obj, content[0], loader)
 
 
@@ -313,34 +347,6 @@ class Function(Kind):
         attributes.update(content[2])
 
 
-class Class(Kind):
-    """One of the user's classes: its data attributes. Classes born inside a loop are not captured yet."""
-
-    name, how = "class", "in place"
-
-    def shell(self, obj: type, scan: Scan) -> str:
-        return f"{obj.__module__}.{obj.__qualname__}"
-
-    def create(self, spec: str, loader: Loader) -> Any:
-        from ..restore import CannotRestoreError
-
-        raise CannotRestoreError(f"class {spec} was defined inside a loop")
-
-    def content(self, obj: type, scan: Scan) -> tuple[Any, ...]:
-        if not scan.keeps_class(obj):
-            return ()
-        return tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value, obj))
-
-    def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
-        wanted = dict(content)
-        for name, value in list(vars(obj).items()):
-            if is_class_data(name, value, obj) and name not in wanted:
-                type.__delattr__(obj, name)
-        for name, value in wanted.items():
-            if vars(obj).get(name, obj) is not value:
-                type.__setattr__(obj, name, value)
-
-
 class Suspended(Kind):
     """A generator or coroutine: it cannot be moved, only found where it was."""
 
@@ -379,13 +385,18 @@ class File(Kind):
         if obj.closed:
             return ("closed",)
         try:
-            if obj.fileno() > STANDARD_STREAMS and obj.seekable():
+            if obj.fileno() <= STANDARD_STREAMS:
+                return ("open",)
+            if obj.seekable():
                 if not obj.writable():
                     return ("at", obj.tell())
                 obj.flush()
                 return ("written", obj.tell())
+            known = not obj.readable()  # what came through a pipe does not come again
         except (OSError, ValueError):
-            pass
+            known = False  # a text file in the middle of `for line in file` does not tell where it is
+        if not known:
+            scan.note_external(obj, UNKNOWN)
         return ("open",)
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
@@ -536,30 +547,6 @@ def has_slot(slot: Any, obj: Any) -> bool:
     return True
 
 
-def is_class_data(name: str, value: Any, owner: type) -> bool:
-    """Whether a class attribute is state rather than part of the class's definition."""
-    if isinstance(value, types.FunctionType) and not (name.startswith("__") and name.endswith("__")):
-        return value.__qualname__ != f"{owner.__qualname__}.{name}" and not name.startswith("_abc_")
-    if (
-        name in DATA_CLASS_ATTRIBUTES
-        or (name.startswith("__") and name.endswith("__"))
-        or name.startswith("_abc_")
-    ):
-        return False
-    if name in {
-        "_member_map_",
-        "_member_names_",
-        "_value2member_map_",
-        "_cache",
-        "_fields",
-        "_field_defaults",
-    }:
-        return False
-    definitions = (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType)
-    descriptors = (property, staticmethod, classmethod, types.WrapperDescriptorType)
-    return not isinstance(value, (*definitions, *descriptors))
-
-
 def position_of(obj: Any) -> tuple[Any, ...]:
     """Where a generator is suspended: ("finished",), ("fresh",) or ("suspended", instruction, its locals)."""
     for prefix in ("gi", "cr", "ag"):
@@ -582,7 +569,7 @@ def _has_begun(obj: Any) -> bool:
 
 
 PLAIN: Iterable[type] = (
-    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, frozenset, range,
+    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, range,
     slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
     types.ModuleType, types.MethodType, types.BuiltinFunctionType, types.CodeType,
     weakref.ref, weakref.ProxyType, weakref.CallableProxyType,
@@ -603,9 +590,9 @@ def register(registry: Registry) -> None:
         registry.by_name[derived.name] = derived
         registry.derived.insert(0, (base, derived))
     registry.add(Instance())
+    registry.add(FrozenSet(), frozenset)
     registry.add(Cell(), types.CellType)
     registry.add(Function(), types.FunctionType)
-    registry.add(Class(), type, derived=True)
     registry.add(Suspended(), types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
     registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
     registry.add(registry.opaque, types.MappingProxyType)
