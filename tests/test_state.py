@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from florhook.state.kinds import REGISTRY
 from florhook.state.restore import CannotRestoreError, Loader
-from florhook.state.scan import Entry, Root, Scan
+from florhook.state.scan import Entry, Live, Root, Scan
 
 np = pytest.importorskip("numpy")
 
@@ -70,7 +70,7 @@ class Session:
         self.state = state
         scan = self.scan()
         self.entry = Entry(scan)
-        self.live = scan.objects
+        self.live = Live(scan.objects)
 
     def scan(self) -> Scan:
         return Scan(self.here, [Root(("global", name), value) for name, value in self.state.items()])

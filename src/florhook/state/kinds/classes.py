@@ -90,9 +90,11 @@ class Class(Kind):
 def definitions(cls: type) -> tuple[tuple[str, Any], ...]:
     """What the body of a class defines, less what every class is made with."""
     slots = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    # What ABCMeta adds comes last in a class that a body made, first in one that is restored.
+    names = sorted(vars(cls), key="__abstractmethods__".__eq__)
     return tuple(
         (name, value)
-        for name, value in vars(cls).items()
+        for name, value in ((name, vars(cls)[name]) for name in names)
         if name not in OF_THE_CLASS | GIVEN_AT_BIRTH
         and not isinstance(value, slots)
         and not is_class_data(name, value, cls)

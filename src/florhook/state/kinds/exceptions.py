@@ -48,7 +48,8 @@ class Raised(Kind):
             own.update(attributes)
         wanted = dict(fields)
         for name, field in fields_of(type(obj)):
-            if name in wanted:
+            # Asked for, a field that is not set is None; set to None, it would show.
+            if name in wanted and not (has_slot(field, obj) and field.__get__(obj) is wanted[name]):
                 field.__set__(obj, wanted[name])
         obj.__cause__, obj.__context__, obj.__suppress_context__ = cause, context, suppress
 
