@@ -43,7 +43,7 @@ class Late:
         return "late"
 
 
-class Branch(Exception):
+class BranchError(Exception):
     """One whose `__init__` takes other arguments than it keeps."""
 
     def __init__(self, where: str, *, depth: int) -> None:
@@ -88,8 +88,8 @@ def test_exceptions_keep_what_they_say() -> None:
             try:
                 open("/nowhere/at/all")  # noqa: SIM115
             except OSError as error:
-                raise Branch("here", depth=3) from error
-        except Branch as error:
+                raise BranchError("here", depth=3) from error
+        except BranchError as error:
             error.__notes__ = ["a note"]  # type: ignore[attr-defined]
             s["e"] = error
         s["stop"], s["exit"] = StopIteration(5), SystemExit(3)
@@ -99,7 +99,12 @@ def test_exceptions_keep_what_they_say() -> None:
     change(expected)
     state = carried(dict, change)
     error, wanted = state["e"], expected["e"]
-    assert (str(error), error.args, error.depth, error.__notes__) == ("here at 3", ("here at 3",), 3, ["a note"])
+    assert (str(error), error.args, error.depth, error.__notes__) == (
+        "here at 3",
+        ("here at 3",),
+        3,
+        ["a note"],
+    )
     assert error.__context__ is error.__cause__
     assert error.__traceback__ is None
     cause = error.__cause__
@@ -113,8 +118,8 @@ def test_exceptions_keep_what_they_say() -> None:
 def test_exception_groups() -> None:
     """Their parts are read-only: they are made with them."""
     make: Any = getattr(__builtins__, "ExceptionGroup", None) or __builtins__["ExceptionGroup"]  # type: ignore[index]
-    state = carried(dict, lambda s: s.update(g=make("two", [ValueError(1), Branch("b", depth=1)])))
-    assert [repr(part) for part in state["g"].exceptions] == ["ValueError(1)", "Branch('b at 1')"]
+    state = carried(dict, lambda s: s.update(g=make("two", [ValueError(1), BranchError("b", depth=1)])))
+    assert [repr(part) for part in state["g"].exceptions] == ["ValueError(1)", "BranchError('b at 1')"]
 
 
 def test_frozen_sets_inside_each_other() -> None:
@@ -140,7 +145,9 @@ def make_class(base: type = object) -> type:
         """A class of a function."""
 
         count = 0
-        __slots__ = ("slot",) if hasattr(base, "__dictoffset__") and base.__dictoffset__ else ("__dict__", "slot")
+        __slots__ = (
+            ("slot",) if hasattr(base, "__dictoffset__") and base.__dictoffset__ else ("__dict__", "slot")
+        )
 
         def __init__(self, value: int) -> None:
             super().__init__()
@@ -212,7 +219,7 @@ def test_classes_that_cannot_be_made_say_so() -> None:
     def change(s: dict[str, Any]) -> None:
         s["cls"] = type("New", (Registering,), {"__module__": "nowhere"})
 
-    with pytest.raises(CannotRestoreError, match="class nowhere.New was defined inside a loop"):
+    with pytest.raises(CannotRestoreError, match=r"class nowhere\.New was defined inside a loop"):
         carried(lambda: {"base": Registering}, change)
 
 
@@ -280,7 +287,11 @@ def test_context_variables() -> None:
 def world() -> Iterator[dict[str, Any]]:
     """A state with Python's and NumPy's settings, which are as before after the test."""
     with warnings.catch_warnings(), decimal.localcontext(), np.errstate():
-        options, limit, disabled = np.get_printoptions(), sys.getrecursionlimit(), logging.root.manager.disable
+        options, limit, disabled = (
+            np.get_printoptions(),
+            sys.getrecursionlimit(),
+            logging.root.manager.disable,
+        )
         yield {"python": worlds.WORLDS["python"], "numpy": worlds.WORLDS["numpy"]}
         np.set_printoptions(**options)
         sys.setrecursionlimit(limit)
@@ -382,7 +393,9 @@ def test_idle_pools_stay_as_they_are() -> None:
             pass
         assert session.scan().blockers(session.entry) == []
         future = pool.submit(gate.wait)
-        assert session.scan().blockers(session.entry) == ["ThreadPoolExecutor has changed since the loop was entered"]
+        assert session.scan().blockers(session.entry) == [
+            "ThreadPoolExecutor has changed since the loop was entered"
+        ]
         gate.set()
         future.result()
 
@@ -432,7 +445,9 @@ def test_text_files_in_the_middle_of_an_iteration(tmp_path: Path) -> None:
         session = Session({"f": file})
         for _ in file:
             break
-        assert session.scan().blockers(session.entry) == ["TextIOWrapper has changed since the loop was entered"]
+        assert session.scan().blockers(session.entry) == [
+            "TextIOWrapper has changed since the loop was entered"
+        ]
         rest = list(file)
         assert rest == ["2\n", "3\n"]
         assert session.scan().blockers(session.entry) == []
@@ -533,7 +548,11 @@ def test_sparse_arrays_of_scipy() -> None:
     sparse = pytest.importorskip("scipy.sparse")
 
     def make() -> dict[str, Any]:
-        return {"m": sparse.csr_matrix(np.eye(4)), "l": sparse.lil_matrix((3, 3)), "d": sparse.dok_matrix((3, 3))}
+        return {
+            "m": sparse.csr_matrix(np.eye(4)),
+            "l": sparse.lil_matrix((3, 3)),
+            "d": sparse.dok_matrix((3, 3)),
+        }
 
     def change(s: dict[str, Any]) -> None:
         s["m"].data *= 3

@@ -94,6 +94,8 @@ def has_memory(obj: Any) -> bool:
     """Whether a tensor's bytes are its own: those of wrappers and fakes are not."""
     try:
         storage = obj.untyped_storage()
+        if storage.device.type != obj.device.type:
+            return False
         return storage.device.type != "cpu" or not storage.nbytes() or bool(storage.data_ptr())
     except (RuntimeError, NotImplementedError):
         return False
@@ -109,7 +111,7 @@ def of_class(cls: type, empty: Any) -> Any:
 
 def geometry_of(obj: Any) -> tuple[Any, ...]:
     lazy = (obj.is_conj(), obj.is_neg())
-    return obj.dtype, obj.storage_offset(), tuple(obj.shape), obj.stride(), lazy if any(lazy) else None
+    return obj.dtype, obj.storage_offset(), tuple(obj.size()), obj.stride(), lazy if any(lazy) else None
 
 
 def laid_over(storage: Any, geometry: Any) -> Any:
