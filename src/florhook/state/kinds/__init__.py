@@ -13,6 +13,7 @@ from .base import Kind, Registry
 from .builtin import register as _register_builtin
 from .classes import register as _register_classes
 from .exceptions import register as _register_exceptions
+from .foreign import take_over
 from .lru_cache import register as _register_lru_cache
 from .settings import register as _register_settings
 from .threads import register as _register_threads
@@ -34,8 +35,9 @@ _PENDING = {
 
 
 def load_imported() -> None:
-    """Load the kinds of the libraries that the program has imported since the last call."""
+    """Load the kinds of the libraries that the program has imported, and those registered, since the last call."""
     for library in [name for name in _PENDING if name in sys.modules]:
         module = importlib.import_module(f"{__name__}.{_PENDING[library]}")
         module.register(REGISTRY)
         del _PENDING[library]
+    take_over(REGISTRY)
