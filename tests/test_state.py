@@ -67,6 +67,9 @@ class Session:
     def __init__(self, state: dict[str, Any]) -> None:
         self.here = Here()
         state.setdefault("classes", CLASSES)  # as the globals of a program hold them
+        self.enter(state)
+
+    def enter(self, state: dict[str, Any]) -> None:
         self.state = state
         scan = self.scan()
         self.entry = Entry(scan)

@@ -121,6 +121,7 @@ class Scan:
         self._numbers: dict[Any, int] = {}
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
+        self._alive: list[int] = []
         self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
         self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address
@@ -205,6 +206,10 @@ class Scan:
         name = self._homes[home].get(id(obj))
         return None if name is None else (home, name)
 
+    def was_alive(self, number: int) -> bool:
+        """For shells: whether an object need not be made, since it was there at the entry."""
+        return self._alive[number] >= 0
+
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
         return self.environment.code_key(code) or ("marshal", marshal.dumps(code))
 
@@ -247,6 +252,7 @@ class Scan:
     def table(self, entry: Entry) -> bytes:
         """How to find or make each object: its number at the entry, or the recipe of an empty one."""
         numbers = [entry.number(*each) for each in zip(self.keys, self.objects, self.kinds, strict=True)]
+        self._alive = numbers
         born = [
             (index, self.kinds[index].name, self._shell(index))
             for index, number in enumerate(numbers)

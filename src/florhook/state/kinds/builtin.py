@@ -9,24 +9,28 @@ import datetime
 import importlib
 import io
 import itertools
+import operator
 import random
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .base import Kind, Registry, is_python_class
+from .base import HEAP_TYPE, Kind, Registry, is_python_class
 from .opaque import UNKNOWN
 
 if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
 
+ATTEMPTS, SMALL_SET = 60, 64  # how many orders are tried to get back a set's order, up to which size
 STANDARD_STREAMS = 2  # the highest of their descriptors
 
 
 class List(Kind):
+    """Its items."""
+
     name, how = "list", "in place"
 
     def same(self, obj: Any) -> bool:
@@ -43,6 +47,8 @@ class List(Kind):
 
 
 class Dict(Kind):
+    """Its keys and values in their order."""
+
     name, how, late = "dict", "in place", 1
 
     def same(self, obj: Any) -> bool:
@@ -60,6 +66,8 @@ class Dict(Kind):
 
 
 class OrderedDict(Dict):
+    """The same, by its own methods."""
+
     name = "OrderedDict"
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
@@ -76,6 +84,8 @@ class OrderedDict(Dict):
 
 
 class DefaultDict(Dict):
+    """The same, and its factory."""
+
     name = "defaultdict"
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
@@ -90,6 +100,8 @@ class DefaultDict(Dict):
 
 
 class Set(Kind):
+    """Its items, in the order of iteration as far as adding them gives it again."""
+
     name, how, late = "set", "in place", 1
 
     def same(self, obj: Any) -> bool:
@@ -113,9 +125,23 @@ class Set(Kind):
             items[index] = content[place]
         if list(set.__iter__(obj)) == items:
             return
-        set.clear(obj)
-        for item in items:  # in the order of iteration, which mostly gives that order again
-            set.add(obj, item)
+        for attempt in itertools.chain((items,), orders(items)):
+            set.clear(obj)
+            for item in attempt:
+                set.add(obj, item)
+            if all(map(operator.is_, set.__iter__(obj), items)):
+                return
+
+
+def orders(items: list[Any]) -> Iterator[list[Any]]:
+    """Orders in which to add items to a set: that of iteration mostly gives itself again, else another one may."""
+    yield items[::-1]
+    shuffled = list(items)
+    draw = random.Random(0)
+    for _ in range(ATTEMPTS if len(items) <= SMALL_SET else 0):
+        draw.shuffle(shuffled)
+        yield shuffled
+    yield items
 
 
 def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
@@ -137,24 +163,30 @@ def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
 
 
 class FrozenSet(Kind):
-    """A frozenset of objects that may hash by their attributes, so that it is made once they have them."""
+    """Its items and their order. It is made once they have the attributes that they may hash by."""
 
-    name, how, reads, varies = "frozenset", "by value", True, True
-
-    def variant(self, obj: Any) -> Kind | None:
-        return None if canonical_order(tuple(obj)) is not None else self
+    name, how, reads = "frozenset", "by value", True
 
     def shell(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
         return tuple(obj)
 
     def create(self, spec: tuple[Any, ...], loader: Loader) -> frozenset[Any]:
-        return frozenset(spec)
+        made = frozenset(spec)
+        for attempt in orders(list(spec)):
+            if all(map(operator.is_, made, spec)):
+                break
+            made = frozenset(attempt)
+        return made
 
     def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
-        return tuple(obj)
+        items = tuple(obj)
+        order = canonical_order(items)
+        return items if order is None else tuple(items[index] for index in order)
 
 
 class Deque(Kind):
+    """Its items and its limit."""
+
     name, how = "deque", "in place"
 
     def shell(self, obj: collections.deque[Any], scan: Scan) -> int | None:
@@ -172,6 +204,8 @@ class Deque(Kind):
 
 
 class ByteArray(Kind):
+    """Its bytes; views of it stay valid where the length is the same."""
+
     name, how = "bytearray", "in place"
 
     def same(self, obj: Any) -> bool:
@@ -195,6 +229,8 @@ class ByteArray(Kind):
 
 
 class Array(Kind):
+    """Its items."""
+
     name, how = "array.array", "in place"
 
     def shell(self, obj: array.array[Any], scan: Scan) -> tuple[str, int]:
@@ -223,7 +259,7 @@ class Instance(Kind):
 
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, home = spec
-        return object.__new__(cls) if home is None else found_at_home(*home)
+        return empty_instance(cls) if home is None else found_at_home(*home)
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         attributes = getattr_dict(obj)
@@ -246,6 +282,13 @@ class Instance(Kind):
                 slot.__set__(obj, bound[name])
             elif has_slot(slot, obj):
                 slot.__delete__(obj)
+
+
+def empty_instance(cls: type) -> Any:
+    """One whose `__init__` and own `__new__` did not run."""
+    in_c = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    new: Any = in_c.__new__
+    return new(cls)
 
 
 def found_at_home(module: str, name: str) -> Any:
@@ -285,6 +328,8 @@ class DerivedContainer(Instance):
 
 
 class Cell(Kind):
+    """What a closure shares: a value, or none yet."""
+
     name, how = "cell", "in place"
 
     def same(self, obj: Any) -> bool:
@@ -457,6 +502,8 @@ class StringIO(Kind):
 
 
 class BytesIO(StringIO):
+    """The same with bytes."""
+
     name = "BytesIO"
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -464,6 +511,8 @@ class BytesIO(StringIO):
 
 
 class PythonRandom(Kind):
+    """Its state, a normal deviate kept over included."""
+
     name, how = "random.Random", "in place"
 
     def shell(self, obj: random.Random, scan: Scan) -> type:
@@ -483,6 +532,8 @@ class PythonRandom(Kind):
 
 
 class WeakValues(Kind):
+    """Its pairs, as far as something else holds the values."""
+
     name, how, late = "WeakValueDictionary", "in place", 1
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -497,6 +548,8 @@ class WeakValues(Kind):
 
 
 class WeakKeys(WeakValues):
+    """Its pairs, as far as something else holds the keys."""
+
     name = "WeakKeyDictionary"
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -504,6 +557,8 @@ class WeakKeys(WeakValues):
 
 
 class WeakSet(WeakValues):
+    """Its members, as far as something else holds them."""
+
     name = "WeakSet"
 
     def create(self, spec: Any, loader: Loader) -> Any:

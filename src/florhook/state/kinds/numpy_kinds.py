@@ -128,6 +128,8 @@ def is_mapped(array: Any) -> bool:
 
 
 class Generator(Kind):
+    """Its bit generator."""
+
     name, how = "numpy.random.Generator", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> Any:
@@ -141,6 +143,8 @@ class Generator(Kind):
 
 
 class BitGenerator(Kind):
+    """Its state."""
+
     name, how = "numpy.random.BitGenerator", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> type:
@@ -157,6 +161,8 @@ class BitGenerator(Kind):
 
 
 class RandomState(Kind):
+    """Its state, a normal deviate kept over included."""
+
     name, how = "numpy.random.RandomState", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> None:
@@ -211,7 +217,7 @@ def address_of(obj: Any) -> int:
 
 
 def offset_in(obj: Any, base: Any) -> int:
-    return address_of(obj) - address_of(base)
+    return address_of(obj) - address_of(base) if obj.size else 0  # nothing lies nowhere
 
 
 def view_of(base: Any, dtype: Any, shape: Any, strides: Any, offset: int) -> Any:

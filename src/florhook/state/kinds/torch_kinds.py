@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import io
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -303,7 +305,7 @@ class Storage(Kind):
         return True if obj.resizable() else obj.data_ptr()  # memory that is not torch's may be another's too
 
     def shell(self, obj: Any, scan: Scan) -> Any:
-        owner, offset = (None, 0) if obj.resizable() else memory_owner(obj.data_ptr(), obj.nbytes(), scan)
+        owner, offset = (None, 0) if obj.resizable() else memory_owner(obj, scan)
         return obj.nbytes(), str(obj.device), owner, offset
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -340,6 +342,8 @@ class Storage(Kind):
 
 
 class Generator(Kind):
+    """Its state, on any device."""
+
     name, how = "torch.Generator", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> Any:
@@ -356,16 +360,31 @@ class Generator(Kind):
             obj.set_state(torch.frombuffer(bytearray(content), dtype=torch.uint8))
 
 
-def memory_owner(address: int, size: int, scan: Scan) -> tuple[Any, int]:
-    """The array or bytearray that the walk met in whose memory these bytes lie, and where in it."""
-    from . import numpy_kinds
+def memory_owner(storage: Any, scan: Scan) -> tuple[Any, int]:
+    """The array, bytearray or other storage that the walk met in whose memory a storage lies, and where in it.
 
-    for obj, kind in zip(scan.objects, scan.kinds, strict=True):
-        if (kind.name == "numpy.ndarray" and obj.base is None) or type(obj) is bytearray:
-            start, length = numpy_kinds.address_of(obj), memoryview(obj).nbytes
-            if start <= address and address + size <= start + length:
-                return obj, address - start
-    return None, 0
+    Of several, one that need not be made is best, then the largest, then the first that was met: so that of two
+    storages over the same memory one has it from the other.
+    """
+    start, size = storage.data_ptr(), storage.nbytes()
+    around: list[tuple[bool, int, int, Any, int]] = []
+    for number, (obj, kind) in enumerate(zip(scan.objects, scan.kinds, strict=True)):
+        address, length = _owned(obj, kind)
+        if address <= start and start + size <= address + length:
+            around.append((scan.was_alive(number), length, -number, obj, start - address))
+    *_, owner, offset = max(around, key=operator.itemgetter(0, 1, 2))  # the storage itself is among them
+    return (None, 0) if owner is storage else (owner, offset)
+
+
+def _owned(obj: Any, kind: Kind) -> tuple[int, int]:
+    """Address and size of the memory that an object owns."""
+    if kind.name == "storage":
+        return (obj.data_ptr(), obj.nbytes()) if obj.device.type == "cpu" else (0, 0)
+    if kind.name == "numpy.ndarray" and obj.base is None:
+        return obj.__array_interface__["data"][0], obj.nbytes
+    if type(obj) is bytearray and obj:
+        return ctypes.addressof(ctypes.c_char.from_buffer(obj)), len(obj)
+    return 0, 0
 
 
 def register(registry: Registry) -> None:
