@@ -1,7 +1,7 @@
 """The digests of a checkpoint, by root: what tells two states apart without their bytes.
 
-A *witness* is a checkpoint of which nothing but the digests and the object stream are kept: it cannot be restored, but a
-replay is compared with it like with any other.
+A *witness* is a checkpoint of which nothing but the digests and the object stream are kept: it cannot be restored, but
+a replay is compared with it like with any other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """torch's DataLoader: passing over batches costs no loading where only the sampler decides what comes next.
 
-In this process, a DataLoader over a map-style data set asks its sampler for indices and then fetches. What a fetch changes
-(random states, counters of the data set) is state that a checkpoint holds. So batches can be passed over by asking the
-sampler alone. Worker processes have states of their own, and an iterable data set is its own sampler: these are loaded.
+In this process, a DataLoader over a map-style data set asks its sampler for indices and then fetches. What a fetch
+changes (random states, counters of the data set) is state that a checkpoint holds. So batches can be passed over by
+asking the sampler alone. Worker processes have states of their own, and an iterable data set is its own sampler: these
+are loaded.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..state.iterators import iterator_in, replayed_outline
 from ..state.restore import CannotRestoreError, Loader
-from ..state.scan import Root, Scan
+from ..state.scan import Live, Root, Scan
 from ..store.rows import CheckpointRow
 from .context import Context, Tracker, flow_of, labels_of
 from .digests import Digests
@@ -256,7 +256,7 @@ class Replayer(Tracker):
             return self._note(context, f"its state cannot be read ({type(error).__name__}: {error})")
         if shape_digest(scan.shape()) != shape:
             return self._note(context, "its state has another structure than in the record")
-        turn.live = scan.objects
+        turn.live = Live(scan.objects)
         return True
 
     def _roots(self, context: Context, turn: Turn, frame: FrameType) -> dict[Name, Any]:

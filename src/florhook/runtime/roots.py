@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from ..state.kinds import load_imported
+from ..state.kinds.settings import WORLDS
 from ..state.scan import Root
 from .program import Program
 
@@ -74,27 +75,21 @@ def program_starts() -> None:
 
 
 def set_world(values: dict[Name, Any]) -> None:
-    """Put back the state outside the graph; random states of Python and NumPy are objects of the graph."""
+    """Put back what the program changed of its process; other state outside the graph is objects of the graph."""
     process = values.get(("world", "process"))
     if process is not None:
         _process.write(process)
-    state = values.get(("world", "torch"))
-    if state is not None:
-        from ..state.kinds import torch_kinds
-
-        torch_kinds.set_world(state)
 
 
 def _world() -> Iterator[Root]:
+    load_imported()
     yield Root(("world", "random"), random._inst)
     yield Root(("world", "process"), _process.read())
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         yield Root(("world", "numpy"), numpy_random.mtrand._rand)
-    if "torch" in sys.modules:
-        from ..state.kinds import torch_kinds
-
-        yield Root(("world", "torch"), torch_kinds.world())
+    for name, world in WORLDS.items():
+        yield Root(("world", f"{name} settings"), world)
 
 
 def _globals(program: Program) -> Iterator[Root]:

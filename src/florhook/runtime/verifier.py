@@ -43,7 +43,7 @@ class Verifier:
         self._rest_until = 0.0
 
     def is_due(self, context: Context) -> bool:
-        """Whether it is time to look: what differs stays different, so inside loops not every place must be looked at."""
+        """Whether it is time to look. What differs stays different: inside loops, not every place must be looked at."""
         return context.parent is None or time.perf_counter() >= self._rest_until
 
     def agrees(

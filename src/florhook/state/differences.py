@@ -196,8 +196,8 @@ def by_how_much(was: Any, now: Any, form: str) -> str:
             f"{sum(a != b for a, b in zip(bytes(was), bytes(now), strict=True))} of {len(was)} bytes differ"
         )
     different = int((old != new).sum())
-    largest = abs(new - old).max() if len(old) else 0
-    return f"{different} of {len(old)} values differ, by up to {float(largest):.3g} (the largest is {float(abs(old).max()):.3g})"
+    apart, largest = float(abs(new - old).max()), float(abs(old).max())
+    return f"{different} of {len(old)} values differ, by up to {apart:.3g} (the largest is {largest:.3g})"
 
 
 def _numbers(data: Any, form: str) -> Any:

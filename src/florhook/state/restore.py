@@ -11,11 +11,14 @@ import io
 import pickle
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
-from .scan import DRIVEN, Environment, kind_of
+from .scan import DRIVEN, Environment, Live, kind_of
+
+_LIBC = ctypes.CDLL(None)
 
 
 class CannotRestoreError(Exception):
@@ -43,17 +46,33 @@ class Loader:
         """`iterator` are the objects of the loop's iterator, which was driven to its place, by number."""
         load_imported()
         self.environment = environment
-        self.stream, self.leaf, self.live, self.iterator = stream, leaf, live, iterator
-        self.touched = touched  # called when the program needs what a checkpoint does not hold
+        self.stream, self.leaf, self.iterator = stream, leaf, iterator
+        self.live = live if isinstance(live, Live) else Live(live)
+        self._touched = touched
+        self._loading = True
         self._bring_file_to = bring_file_to
-        self.numbers, born, self.hints = pickle.loads(table)
+        self.numbers, born, self.changed, self.hints = pickle.loads(table)
         self.at = -1  # the object whose content is being applied
         self.born: dict[int, tuple[str, bytes]] = {index: (kind, shell) for index, kind, shell in born}
         self.objects: dict[int, Any] = {}
         self.met = 0
+        self.waiting: dict[int, Waiting] = {}
 
     def load(self, names: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Any]:
         """Restore everything and give the values of the roots, which were written in the order of `names`."""
+        values, contents = self._read(names)
+        if self.waiting:
+            Makers(self, contents).make_all()
+            self.waiting.clear()
+            values, contents = self._read(names)
+        self._apply(contents)
+        self._loading = False
+        return values
+
+    def _read(
+        self, names: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[tuple[Any, ...], Any], list[tuple[Any, ...]]]:
+        self.met = 0
         unpickler = Unpickler(io.BytesIO(self.stream), self._refer)
         values: dict[tuple[Any, ...], Any] = {}
         contents: list[Any] = []
@@ -61,18 +80,23 @@ class Loader:
             values[name] = unpickler.load()
             while len(contents) < self.met:
                 contents.extend(unpickler.load())
-        self._apply(contents)
-        return values
+        return values, contents
 
     def _apply(self, contents: list[Any]) -> None:
         kinds = [self._kind(number) for number in range(len(contents))]
         for number, content in enumerate(contents):
             kinds[number].prepare(self.objects[number], content, self)
-        for late in (0, 1, 2):
+        for late in (0, 1, 2, 3):
             for number, content in enumerate(contents):
                 if kinds[number].late == late:
                     self.at = number
                     kinds[number].apply(self.objects[number], content, self)
+
+    def fill(self, number: int, content: Any) -> None:
+        """Give one object its content ahead of the others."""
+        kind, self.at = self._kind(number), number
+        kind.prepare(self.objects[number], content, self)
+        kind.apply(self.objects[number], content, self)
 
     def _kind(self, number: int) -> Kind:
         made = self.born.get(number)
@@ -100,12 +124,39 @@ class Loader:
     def _find(self, number: int) -> Any:
         place = self.numbers[number]
         if place >= 0:
-            return self.live[place]
+            return self._with_class(self.live[place], number, place)
         if place <= DRIVEN:
             return self.iterator[DRIVEN - place]
-        kind, shell = self.born[number]
-        spec = Unpickler(io.BytesIO(shell), self.resolve).load() if shell else None
-        return REGISTRY.by_name[kind].create(spec, self)
+        name, shell = self.born[number]
+        parts: list[int] = []
+        spec = Unpickler(io.BytesIO(shell), self._recording(parts)).load() if shell else None
+        if name not in REGISTRY.by_name:
+            load_imported()  # what the object is made from has imported its library
+        kind = REGISTRY.by_name[name]
+        if not kind.reads or not parts:
+            return kind.create(spec, self)
+        return self.waiting.setdefault(number, Waiting(number, kind, shell, parts))
+
+    def _recording(self, parts: list[int]) -> Callable[[int], Any]:
+        def resolve(number: int) -> Any:
+            parts.append(number)
+            return self.resolve(number)
+
+        return resolve
+
+    def make(self, waiting: Waiting) -> Any:
+        """What waited until the objects that it is made from had their contents."""
+        spec = Unpickler(io.BytesIO(waiting.shell), self.resolve).load()
+        self.objects[waiting.number] = made = waiting.kind.create(spec, self)
+        return made
+
+    def _with_class(self, obj: Any, number: int, place: int) -> Any:
+        """A live object with the class that it had in the record."""
+        other = self.changed.get(number)
+        cls = self.live.classes[place] if other is None else Unpickler(io.BytesIO(other), self.resolve).load()
+        if type(obj) is not cls:
+            object.__setattr__(obj, "__class__", cls)
+        return obj
 
     def hint(self) -> Any:
         """What the scan noted beside the content of the object that is restored now."""
@@ -118,10 +169,11 @@ class Loader:
         data = self.bytes_of(content)
         if len(data) != size:
             raise CannotRestoreError(f"memory of {size} bytes was {len(data)} bytes in the record")
-        if isinstance(data, bytes):
+        data = data if isinstance(data, bytes) else bytes(data)
+        if _LIBC.memcmp(
+            ctypes.c_void_p(address), data, ctypes.c_size_t(size)
+        ):  # it may be memory that is only read
             ctypes.memmove(address, data, size)
-        else:
-            ctypes.memmove(address, bytes(data), size)
 
     def code(self, key: tuple[Any, ...]) -> types.CodeType:
         return self.environment.find_code(key)
@@ -142,8 +194,65 @@ class Loader:
             raise CannotRestoreError(f"{file.name} was being written")
         self._bring_file_to(file, position)
 
+    def touched(self, reason: str) -> None:
+        """The program needs what a checkpoint does not hold."""
+        if not self._loading:
+            self._touched(reason)
+
     def missing(self, what: str) -> Missing:
         return Missing(what, self.touched)
+
+
+@dataclass(eq=False)
+class Waiting:
+    """Stands for an object that can be made only once those that it is made from have their contents."""
+
+    number: int
+    kind: Kind
+    shell: bytes
+    parts: list[int]
+
+
+class Makers:
+    """Makes the objects that wait, those inside others first; fills what they are made from ahead of the rest."""
+
+    def __init__(self, loader: Loader, contents: list[tuple[Any, ...]]) -> None:
+        self.loader, self.contents = loader, contents
+        self.numbers = {id(obj): number for number, obj in loader.objects.items()}
+        self.done: set[int] = set()
+
+    def make_all(self) -> None:
+        for number in list(self.loader.waiting):
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        if number in self.done:
+            return
+        self.done.add(number)
+        waiting = self.loader.waiting.get(number)
+        for part in waiting.parts if waiting else ():
+            self._finish(part)
+        if waiting is not None:
+            self.loader.make(waiting)
+        for part in self._parts_of(self.contents[number]):
+            self._finish(part)
+        self.loader.fill(number, self._with_made(self.contents[number]))
+
+    def _parts_of(self, content: Any) -> list[int]:
+        found: list[int] = []
+        work = [content]
+        while work:
+            each = work.pop()
+            if type(each) in (tuple, frozenset):
+                work.extend(each)
+            elif id(each) in self.numbers:
+                found.append(self.numbers[id(each)])
+        return found
+
+    def _with_made(self, content: Any) -> Any:
+        if type(content) is Waiting:
+            return self.loader.objects[content.number]
+        return tuple(map(self._with_made, content)) if type(content) is tuple else content
 
 
 class Unpickler(pickle.Unpickler):

@@ -97,11 +97,16 @@ class Entry:
     def number(self, key: Any, obj: Any, kind: Kind) -> int:
         """The object's number at the entry, or -1 for one that was born since."""
         number, cls, same, reference = self.known.get(key, (-1, None, None, None))
-        if cls is not type(obj) or number in self.by_value:
+        if cls is None or number in self.by_value:
             return -1
+        if cls is not type(obj):  # its class may have been changed, which only a weak reference can tell
+            return number if reference is not None and reference() is obj else -1
         if reference is not None and reference() is not obj:
             return -1
         return number if same is None or same == kind.same(obj) else -1
+
+    def class_of(self, key: Any) -> type:
+        return self.known[key][1]
 
 
 class Scan:
@@ -122,8 +127,10 @@ class Scan:
         self._numbers: dict[Any, int] = {}
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
+        self._alive: list[int] = []
         self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
+        self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address
         self._done = 0
         collecting = gc.isenabled()
         gc.disable()
@@ -196,6 +203,19 @@ class Scan:
             self._classes[cls] = kept
         return kept
 
+    def home_of(self, obj: Any) -> tuple[str, str] | None:
+        """Under which name an object stands in its class's module, as the one-off objects of libraries do."""
+        home = type(obj).__module__
+        if home not in self._homes:
+            module = None if home in self.environment.user_modules else sys.modules.get(home)
+            self._homes[home] = {id(value): name for name, value in vars(module).items()} if module else {}
+        name = self._homes[home].get(id(obj))
+        return None if name is None else (home, name)
+
+    def was_alive(self, number: int) -> bool:
+        """For shells: whether an object need not be made, since it was there at the entry."""
+        return self._alive[number] >= 0
+
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
         return self.environment.code_key(code) or ("marshal", marshal.dumps(code))
 
@@ -209,6 +229,10 @@ class Scan:
     def note_external(self, obj: Any, mark: Any) -> None:
         """State that no stream holds; `mark` is equal to an earlier one where it has not changed."""
         self.suspended[id(obj)] = ("external", mark, type(obj).__qualname__)
+
+    def note_running(self, obj: Any, what: str) -> None:
+        """Something that acts by itself, so that no placeholder can stand for it: it must have run at the entry."""
+        self.suspended[id(obj)] = ("running", None, what)
 
     def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
         if where[0] != "finished":
@@ -235,22 +259,32 @@ class Scan:
                 DRIVEN - iterator[key] if number < 0 and key in iterator else number
                 for key, number in zip(self.keys, numbers, strict=True)
             ]
+        self._alive = numbers
         born = [
             (index, self.kinds[index].name, self._shell(index))
             for index, number in enumerate(numbers)
             if number == BORN
         ]
+        changed = {
+            index: self._apart(type(self.objects[index]))
+            for index, number in enumerate(numbers)
+            if number >= 0 and self._changed_class(index, entry)
+        }
         if len(self.objects) != len(numbers):
             raise ValueError("an empty object needs one that the walk did not meet")
-        return pickle.dumps((array.array("q", numbers), born, self._hints), 5)
+        return pickle.dumps((array.array("q", numbers), born, changed, self._hints), 5)
+
+    def _changed_class(self, number: int, entry: Entry) -> bool:
+        return type(self.objects[number]) is not entry.class_of(self.keys[number])
 
     def _shell(self, number: int) -> bytes:
         """Pickled by itself, since it may refer to objects that are made from other recipes."""
         shell = self.kinds[number].shell(self.objects[number], self)
-        if shell is None:
-            return b""
+        return b"" if shell is None else self._apart(shell)
+
+    def _apart(self, value: Any) -> bytes:
         out = io.BytesIO()
-        _Pickler(out, self).dump(shell)
+        _Pickler(out, self).dump(value)
         return out.getvalue()
 
     def blockers(self, entry: Entry, driven: Collection[Any] = ()) -> list[str]:
@@ -264,7 +298,21 @@ class Scan:
             if key not in driven
             and where[0] != "fresh"
             and (where[1] is UNKNOWN or entry.suspended.get(key) != where)
+            and not (where[0] == "external" and self._born(key, entry))
         ]
+
+    def _born(self, key: Any, entry: Entry) -> bool:
+        """Whether an object was born since the entry, so that a placeholder can stand for it."""
+        number = self._numbers[key]
+        return entry.number(key, self.objects[number], self.kinds[number]) < 0
+
+
+class Live(list[Any]):
+    """The objects of an entry by number, with the classes that they had then, since a program can change those."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        super().__init__(objects)
+        self.classes = [type(obj) for obj in self]
 
 
 class _Pickler(pickle.Pickler):
@@ -339,6 +387,14 @@ def _reduce_code(obj: types.CodeType) -> Any:
     return marshal.loads, (marshal.dumps(obj),)
 
 
+def _reduce_property(obj: property) -> Any:
+    return property, (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+
+
+def _reduce_wrapper(obj: Any) -> Any:
+    return type(obj), (obj.__func__,)
+
+
 class _Gone:
     pass
 
@@ -355,6 +411,9 @@ SPECIAL.update(
         weakref.ProxyType: _reduce_weak_proxy,
         weakref.CallableProxyType: _reduce_weak_proxy,
         types.CodeType: _reduce_code,
+        property: _reduce_property,
+        staticmethod: _reduce_wrapper,
+        classmethod: _reduce_wrapper,
     }
 )
 
@@ -362,6 +421,8 @@ SPECIAL.update(
 def kind_of(obj: Any, environment: Environment) -> Kind | None:
     """The kind of an object; functions and classes that an import finds are written by name."""
     kind = REGISTRY.of(obj)
+    if kind is not None and kind.varies:
+        kind = kind.variant(obj)
     if kind is None:
         owner = getattr(obj, "__self__", None) if type(obj) is types.BuiltinFunctionType else None
         if owner is not None and REGISTRY.of(owner) is REGISTRY.opaque:

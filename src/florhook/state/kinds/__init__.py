@@ -11,14 +11,23 @@ import sys
 
 from .base import Kind, Registry
 from .builtin import register as _register_builtin
+from .classes import register as _register_classes
+from .exceptions import register as _register_exceptions
+from .foreign import take_over
 from .lru_cache import register as _register_lru_cache
+from .settings import register as _register_settings
+from .threads import register as _register_threads
 
 __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 
 REGISTRY = Registry()
-_register_builtin(REGISTRY)
-_register_lru_cache(REGISTRY)
+for _register in (
+    _register_builtin, _register_classes, _register_exceptions, _register_threads, _register_settings,
+    _register_lru_cache,
+):  # fmt: skip
+    _register(REGISTRY)
 _PENDING = {
+    "decimal": "decimal_kinds",
     "numpy": "numpy_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
@@ -27,8 +36,9 @@ _PENDING = {
 
 
 def load_imported() -> None:
-    """Load the kinds of the libraries that the program has imported since the last call."""
+    """Load the kinds of the libraries that the program has imported, and those registered, since the last call."""
     for library in [name for name in _PENDING if name in sys.modules]:
         module = importlib.import_module(f"{__name__}.{_PENDING[library]}")
         module.register(REGISTRY)
         del _PENDING[library]
+    take_over(REGISTRY)

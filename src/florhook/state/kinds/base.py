@@ -7,7 +7,7 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .opaque import fingerprint
+from .opaque import fingerprint, is_resource
 
 if TYPE_CHECKING:
     from ..restore import Loader
@@ -28,7 +28,13 @@ class Kind:
     name = "opaque"
     how = "opaque"  # "in place" | "by value" | "re-driven" | "opaque"
     moves = False  # an iterator, which is brought to a place by running it
-    late = 0  # when it is applied: 1 after 0, since what is hashed asks its items' contents; 2 after those
+    late = 0  # when it is applied: 1 after 0, since what is hashed asks its items' contents; then 2; settings last
+    varies = False  # whether objects of one type are of several kinds, which `variant` tells
+    reads = False  # whether making one reads what it is made from, which must have its content by then
+
+    def variant(self, obj: Any) -> Kind | None:
+        """The kind of this very object; None for a value."""
+        return self
 
     def key(self, obj: Any) -> Any:
         """What identifies the object while it lives."""
@@ -75,7 +81,7 @@ class Opaque(Kind):
 class Reduced(Kind):
     """An object that is not written in Python but that pickle can take apart: made anew from its parts."""
 
-    name, how, late = "reduced", "by value", 2
+    name, how, late, reads = "reduced", "by value", 2, True
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return scan.once(obj, reduce)[:2]  # another time it might name other objects
@@ -133,7 +139,12 @@ def rebuild(make: Any, arguments: Any, *rest: Any) -> Any:
 
 
 class Missing:
-    """Stands for a new object that could not be captured; says so when the program touches it."""
+    """Stands for a new object that could not be captured; says so when the program touches it.
+
+    `touched` is asked whether a use counts: while a restore is still going on, a placeholder may be put into sets.
+    """
+
+    __slots__ = ("__weakref__", "_florhook")
 
     def __init__(self, kind: str, touched: Any) -> None:
         object.__setattr__(self, "_florhook", (kind, touched))
@@ -142,14 +153,31 @@ class Missing:
         kind, touched = object.__getattribute__(self, "_florhook")
         touched(f"the program uses an object of type {kind}, which no checkpoint holds")
 
-    __call__ = __iter__ = __next__ = __len__ = __getitem__ = __contains__ = __enter__ = __exit__ = _refuse
-    __setattr__ = __delattr__ = __repr__ = __str__ = __bool__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    def __hash__(self) -> int:
+        self._refuse()
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        self._refuse()
+        return self is other
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         return self._refuse()
+
+    # `isinstance` asks for it once the type alone did not answer.
+    __class__ = property(_refuse)
+
+
+_USES = """
+    call iter next reversed len length_hint getitem setitem delitem contains enter exit aenter aexit aiter anext await
+    setattr delattr repr str bytes format bool int float complex index round trunc floor ceil lt le gt ge neg pos abs
+    invert reduce reduce_ex copy deepcopy dir fspath
+    add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor
+    radd rsub rmul rmatmul rtruediv rfloordiv rmod rdivmod rpow rlshift rrshift rand ror rxor
+    iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor
+"""
+for _use in _USES.split():
+    setattr(Missing, f"__{_use}__", Missing._refuse)
 
 
 class Registry:
@@ -194,6 +222,8 @@ class Registry:
     def _find(self, cls: type, obj: Any) -> Kind | None:
         if cls in self.exact:
             return self.exact[cls]
+        if is_resource(cls):
+            return self.opaque
         for base, kind in self.derived:
             if issubclass(cls, base):
                 return kind

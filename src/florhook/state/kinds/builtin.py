@@ -7,27 +7,32 @@ import collections
 import ctypes
 import datetime
 import gc
+import importlib
 import io
 import itertools
+import operator
 import random
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .base import Kind, Registry, is_python_class
+from .base import HEAP_TYPE, Kind, Registry, is_python_class
+from .opaque import UNKNOWN
 
 if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
 
 FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not in itself
+ATTEMPTS, SMALL_SET = 60, 64  # how many orders are tried to get back a set's order, up to which size
 STANDARD_STREAMS = 2  # the highest of their descriptors
-DATA_CLASS_ATTRIBUTES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}
 
 
 class List(Kind):
+    """Its items."""
+
     name, how = "list", "in place"
 
     def same(self, obj: Any) -> bool:
@@ -44,6 +49,8 @@ class List(Kind):
 
 
 class Dict(Kind):
+    """Its keys and values in their order."""
+
     name, how, late = "dict", "in place", 1
 
     def same(self, obj: Any) -> bool:
@@ -61,6 +68,8 @@ class Dict(Kind):
 
 
 class OrderedDict(Dict):
+    """The same, by its own methods."""
+
     name = "OrderedDict"
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
@@ -77,6 +86,8 @@ class OrderedDict(Dict):
 
 
 class DefaultDict(Dict):
+    """The same, and its factory."""
+
     name = "defaultdict"
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
@@ -91,6 +102,8 @@ class DefaultDict(Dict):
 
 
 class Set(Kind):
+    """Its items, in the order of iteration as far as adding them gives it again."""
+
     name, how, late = "set", "in place", 1
 
     def same(self, obj: Any) -> bool:
@@ -114,9 +127,23 @@ class Set(Kind):
             items[index] = content[place]
         if list(set.__iter__(obj)) == items:
             return
-        set.clear(obj)
-        for item in items:  # in the order of iteration, which mostly gives that order again
-            set.add(obj, item)
+        for attempt in itertools.chain((items,), orders(items)):
+            set.clear(obj)
+            for item in attempt:
+                set.add(obj, item)
+            if all(map(operator.is_, set.__iter__(obj), items)):
+                return
+
+
+def orders(items: list[Any]) -> Iterator[list[Any]]:
+    """Orders in which to add items to a set: that of iteration mostly gives itself again, else another one may."""
+    yield items[::-1]
+    shuffled = list(items)
+    draw = random.Random(0)
+    for _ in range(ATTEMPTS if len(items) <= SMALL_SET else 0):
+        draw.shuffle(shuffled)
+        yield shuffled
+    yield items
 
 
 def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
@@ -137,7 +164,31 @@ def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
         return sorted(range(len(items)), key=lambda index: repr(items[index]))
 
 
+class FrozenSet(Kind):
+    """Its items and their order. It is made once they have the attributes that they may hash by."""
+
+    name, how, reads = "frozenset", "by value", True
+
+    def shell(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
+        return tuple(obj)
+
+    def create(self, spec: tuple[Any, ...], loader: Loader) -> frozenset[Any]:
+        made = frozenset(spec)
+        for attempt in orders(list(spec)):
+            if all(map(operator.is_, made, spec)):
+                break
+            made = frozenset(attempt)
+        return made
+
+    def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
+        items = tuple(obj)
+        order = canonical_order(items)
+        return items if order is None else tuple(items[index] for index in order)
+
+
 class Deque(Kind):
+    """Its items and its limit."""
+
     name, how = "deque", "in place"
 
     def shell(self, obj: collections.deque[Any], scan: Scan) -> int | None:
@@ -155,13 +206,18 @@ class Deque(Kind):
 
 
 class ByteArray(Kind):
+    """Its bytes; views of it stay valid where the length is the same."""
+
     name, how = "bytearray", "in place"
 
     def same(self, obj: Any) -> bool:
         return True
 
-    def create(self, spec: Any, loader: Loader) -> bytearray:
-        return bytearray()
+    def shell(self, obj: bytearray, scan: Scan) -> int:
+        return len(obj)  # views of it are made before it has its content
+
+    def create(self, spec: int, loader: Loader) -> bytearray:
+        return bytearray(spec)
 
     def content(self, obj: bytearray, scan: Scan) -> Any:
         return scan.bytes_of(id(obj), memoryview(obj))
@@ -175,19 +231,24 @@ class ByteArray(Kind):
 
 
 class Array(Kind):
+    """Its items."""
+
     name, how = "array.array", "in place"
 
-    def shell(self, obj: array.array[Any], scan: Scan) -> str:
-        return obj.typecode
+    def shell(self, obj: array.array[Any], scan: Scan) -> tuple[str, int]:
+        return obj.typecode, len(obj) * obj.itemsize
 
-    def create(self, spec: str, loader: Loader) -> array.array[Any]:
-        return array.array(spec)
+    def create(self, spec: tuple[str, int], loader: Loader) -> array.array[Any]:
+        return array.array(spec[0], bytes(spec[1]))
 
     def content(self, obj: array.array[Any], scan: Scan) -> bytes:
         return obj.tobytes()
 
     def apply(self, obj: array.array[Any], content: bytes, loader: Loader) -> None:
-        obj[:] = array.array(obj.typecode, content)
+        if len(content) == len(obj) * obj.itemsize:
+            memoryview(obj).cast("B")[:] = content
+        else:
+            obj[:] = array.array(obj.typecode, content)
 
 
 class Instance(Kind):
@@ -195,11 +256,12 @@ class Instance(Kind):
 
     name, how = "instance", "in place"
 
-    def shell(self, obj: Any, scan: Scan) -> type:
-        return type(obj)
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return type(obj), scan.home_of(obj)
 
-    def create(self, spec: type, loader: Loader) -> Any:
-        return object.__new__(spec)
+    def create(self, spec: Any, loader: Loader) -> Any:
+        cls, home = spec
+        return empty_instance(cls) if home is None else found_at_home(*home)
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         attributes = getattr_dict(obj)
@@ -224,6 +286,17 @@ class Instance(Kind):
                 slot.__delete__(obj)
 
 
+def empty_instance(cls: type) -> Any:
+    """One whose `__init__` and own `__new__` did not run."""
+    in_c = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    new: Any = in_c.__new__
+    return new(cls)
+
+
+def found_at_home(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 class DerivedContainer(Instance):
     """An instance of a class written in Python that derives from a container."""
 
@@ -239,20 +312,26 @@ class DerivedContainer(Instance):
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, inner = spec
         new: Any = self.base.__new__
-        obj = new(cls)
-        if self.base is collections.deque and inner is not None:
+        obj = new(cls, inner[0], bytes(inner[1])) if self.base is array.array else new(cls)
+        if self.base is collections.deque:
             collections.deque.__init__(obj, (), inner)
+        elif self.base is bytearray:
+            bytearray.__init__(obj, inner)
         return obj
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         return self.kind.content(obj, scan), super().content(obj, scan)
 
+    def prepare(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        super().apply(obj, content[1], loader)  # it may be hashed by its attributes
+
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        super().apply(obj, content[1], loader)
         self.kind.apply(obj, content[0], loader)
 
 
 class Cell(Kind):
+    """What a closure shares: a value, or none yet."""
+
     name, how = "cell", "in place"
 
     def same(self, obj: Any) -> bool:
@@ -315,34 +394,6 @@ class Function(Kind):
         attributes.update(content[2])
 
 
-class Class(Kind):
-    """One of the user's classes: its data attributes. Classes born inside a loop are not captured yet."""
-
-    name, how = "class", "in place"
-
-    def shell(self, obj: type, scan: Scan) -> str:
-        return f"{obj.__module__}.{obj.__qualname__}"
-
-    def create(self, spec: str, loader: Loader) -> Any:
-        from ..restore import CannotRestoreError
-
-        raise CannotRestoreError(f"class {spec} was defined inside a loop")
-
-    def content(self, obj: type, scan: Scan) -> tuple[Any, ...]:
-        if not scan.keeps_class(obj):
-            return ()
-        return tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value, obj))
-
-    def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
-        wanted = dict(content)
-        for name, value in list(vars(obj).items()):
-            if is_class_data(name, value, obj) and name not in wanted:
-                type.__delattr__(obj, name)
-        for name, value in wanted.items():
-            if vars(obj).get(name, obj) is not value:
-                type.__setattr__(obj, name, value)
-
-
 class Suspended(Kind):
     """A generator or coroutine: it cannot be moved but by running it, only found where it was.
 
@@ -389,13 +440,18 @@ class File(Kind):
         if obj.closed:
             return ("closed",)
         try:
-            if obj.fileno() > STANDARD_STREAMS and obj.seekable():
+            if obj.fileno() <= STANDARD_STREAMS:
+                return ("open",)
+            if obj.seekable():
                 if not obj.writable():
                     return ("at", obj.tell())
                 obj.flush()
                 return ("written", obj.tell())
+            known = not obj.readable()  # what came through a pipe does not come again
         except (OSError, ValueError):
-            pass
+            known = False  # a text file in the middle of `for line in file` does not tell where it is
+        if not known:
+            scan.note_external(obj, UNKNOWN)
         return ("open",)
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
@@ -456,6 +512,8 @@ class StringIO(Kind):
 
 
 class BytesIO(StringIO):
+    """The same with bytes."""
+
     name = "BytesIO"
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -463,6 +521,8 @@ class BytesIO(StringIO):
 
 
 class PythonRandom(Kind):
+    """Its state, a normal deviate kept over included."""
+
     name, how = "random.Random", "in place"
 
     def shell(self, obj: random.Random, scan: Scan) -> type:
@@ -482,6 +542,8 @@ class PythonRandom(Kind):
 
 
 class WeakValues(Kind):
+    """Its pairs, as far as something else holds the values."""
+
     name, how, late = "WeakValueDictionary", "in place", 1
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -496,6 +558,8 @@ class WeakValues(Kind):
 
 
 class WeakKeys(WeakValues):
+    """Its pairs, as far as something else holds the keys."""
+
     name = "WeakKeyDictionary"
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -503,6 +567,8 @@ class WeakKeys(WeakValues):
 
 
 class WeakSet(WeakValues):
+    """Its members, as far as something else holds them."""
+
     name = "WeakSet"
 
     def create(self, spec: Any, loader: Loader) -> Any:
@@ -546,30 +612,6 @@ def has_slot(slot: Any, obj: Any) -> bool:
     return True
 
 
-def is_class_data(name: str, value: Any, owner: type) -> bool:
-    """Whether a class attribute is state rather than part of the class's definition."""
-    if isinstance(value, types.FunctionType) and not (name.startswith("__") and name.endswith("__")):
-        return value.__qualname__ != f"{owner.__qualname__}.{name}" and not name.startswith("_abc_")
-    if (
-        name in DATA_CLASS_ATTRIBUTES
-        or (name.startswith("__") and name.endswith("__"))
-        or name.startswith("_abc_")
-    ):
-        return False
-    if name in {
-        "_member_map_",
-        "_member_names_",
-        "_value2member_map_",
-        "_cache",
-        "_fields",
-        "_field_defaults",
-    }:
-        return False
-    definitions = (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType)
-    descriptors = (property, staticmethod, classmethod, types.WrapperDescriptorType)
-    return not isinstance(value, (*definitions, *descriptors))
-
-
 def position_of(obj: Any) -> tuple[Any, ...]:
     """Where a generator stands: "finished", "fresh" or "suspended", at which instruction, with which values."""
     prefix = next(prefix for prefix in ("gi", "cr", "ag") if hasattr(obj, f"{prefix}_frame"))
@@ -603,7 +645,7 @@ def _has_begun(obj: Any) -> bool:
 
 
 PLAIN: Iterable[type] = (
-    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, frozenset, range,
+    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, range,
     slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
     types.ModuleType, types.MethodType, types.BuiltinFunctionType, types.CodeType,
     weakref.ref, weakref.ProxyType, weakref.CallableProxyType,
@@ -624,9 +666,9 @@ def register(registry: Registry) -> None:
         registry.by_name[derived.name] = derived
         registry.derived.insert(0, (base, derived))
     registry.add(Instance())
+    registry.add(FrozenSet(), frozenset)
     registry.add(Cell(), types.CellType)
     registry.add(Function(), types.FunctionType)
-    registry.add(Class(), type, derived=True)
     registry.add(Suspended(), types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
     registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
     registry.add(registry.opaque, types.MappingProxyType)

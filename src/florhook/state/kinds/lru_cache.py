@@ -22,6 +22,8 @@ HITS, MISSES = 4321, 777  # counts that no other word of the object has
 
 
 class LruCache(Kind):
+    """Entries and counts of a cache without a limit; one with a limit is found unchanged, or there is no checkpoint."""
+
     name, how, late = "lru_cache", "in place", 1
 
     def shell(self, obj: Any, scan: Scan) -> str:

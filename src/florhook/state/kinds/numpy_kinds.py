@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import Kind, Registry
-from .builtin import getattr_dict
+from .base import Kind, Opaque, Registry
+from .builtin import found_at_home, getattr_dict
+from .opaque import UNKNOWN
+from .settings import Setting, World, add_world
 from .special import SPECIAL
 
 if TYPE_CHECKING:
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 class NdArray(Kind):
     """An array that owns its memory, or a view, which is a place in the memory of its base."""
 
-    name, how = "numpy.ndarray", "in place"
+    name, how, varies = "numpy.ndarray", "in place", True
+
+    def variant(self, obj: Any) -> Kind:
+        return self if obj.base is None or not is_mapped(obj) else MAPPED
 
     def same(self, obj: Any) -> Any:
         # No weak reference: `ndarray.resize` refuses an array that has one. An array in C's order with memory of its
@@ -31,24 +37,29 @@ class NdArray(Kind):
     def shell(self, obj: Any, scan: Scan) -> Any:
         base = owner_of(obj)
         geometry = (type(obj), obj.dtype, obj.shape, obj.strides)
-        return (*geometry, None, 0) if base is None else (*geometry, scan.number(base), offset_in(obj, base))
+        home = None if type(obj) is np.ndarray else scan.home_of(obj)  # numpy.ma.masked
+        return *geometry, home, base, 0 if base is None else offset_in(obj, base)
 
     def create(self, spec: Any, loader: Loader) -> Any:
-        cls, dtype, shape, strides, base, offset = spec
+        cls, dtype, shape, strides, home, base, offset = spec
+        if home is not None:
+            return found_at_home(*home)
         if base is not None:
-            return view_of(loader.resolve(base), dtype, shape, strides, offset).view(cls)
+            return view_of(base, dtype, shape, strides, offset).view(cls)
+        if dtype.char == "T":  # text of any length lies in memory that no stride leads to
+            return np.empty(shape, dtype)
         # Memory of its own, in the recorded order of axes (Fortran's, or permuted).
         model = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
         return np.empty_like(model.view(cls), order="K")
 
     def content(self, obj: Any, scan: Scan) -> Any:
         base = owner_of(obj)
-        attributes = tuple((getattr_dict(obj) or {}).items()) if type(obj) is not np.ndarray else ()
+        attributes = None if type(obj) is np.ndarray else tuple((getattr_dict(obj) or {}).items())
         geometry = (obj.dtype, obj.shape, obj.flags.writeable, attributes)
         if base is not None:
             return (*geometry, base, offset_in(obj, base), None)
         if obj.dtype.hasobject:
-            return (*geometry, None, 0, tuple(obj.ravel(order="K").tolist()))
+            return (*geometry, None, 0, fields_of(obj.view(np.ndarray)))
         address = obj.__array_interface__["data"][0]
         return (*geometry, None, 0, scan.memory(("array", address), address, obj.nbytes))
 
@@ -58,38 +69,82 @@ class NdArray(Kind):
             if obj.dtype != dtype or obj.shape != shape:
                 reshape_in_place(obj, dtype, shape)
             self._fill(obj, data, loader)
-        if attributes:
-            obj.__dict__.update(attributes)
+        own = None if attributes is None else getattr_dict(obj)
+        if own is not None:
+            own.clear()
+            own.update(attributes)
         if obj.flags.writeable != writeable:
             obj.flags.writeable = writeable
 
     @staticmethod
     def _fill(obj: Any, data: Any, loader: Loader) -> None:
-        was_writeable = obj.flags.writeable
-        if not was_writeable:
+        if not obj.dtype.hasobject:
+            if obj.nbytes:
+                loader.copy_to(obj.__array_interface__["data"][0], obj.nbytes, data)
+            return
+        if not obj.flags.writeable:
             obj.flags.writeable = True
-        if obj.dtype.hasobject:
-            flat: Any = np.empty(len(data), dtype=object)
-            flat[:] = data
-            obj[...] = flat.reshape(obj.shape)
-        elif obj.nbytes:
-            loader.copy_to(obj.__array_interface__["data"][0], obj.nbytes, data)
+        put_fields(obj.view(np.ndarray), data)
+
+
+def fields_of(array: Any) -> Any:
+    """The items of an array of objects; those of a structured one field by field, fields without objects as bytes."""
+    if not array.dtype.hasobject:
+        return array.tobytes()
+    if array.dtype.names:
+        return tuple(fields_of(array[name]) for name in array.dtype.names)
+    return tuple(array.ravel().tolist())
+
+
+def put_fields(array: Any, data: Any) -> None:
+    if not array.dtype.hasobject:
+        array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
+    elif array.dtype.names:
+        for name, each in zip(array.dtype.names, data, strict=True):
+            put_fields(array[name], each)
+    else:
+        # Assigning items one by one, or all as a list, would take arrays and lists among them apart.
+        array[...] = np.fromiter(data, dtype=object, count=len(data)).reshape(array.shape)
+
+
+class Mapped(Opaque):
+    """An array over a mapped file or shared memory: one that is only read is what the file is."""
+
+    name = "mapped numpy.ndarray"
+
+    def content(self, obj: Any, scan: Scan) -> None:
+        if obj.flags.writeable:
+            scan.note_external(obj, UNKNOWN)
+
+
+MAPPED = Mapped()
+
+
+def is_mapped(array: Any) -> bool:
+    base = array.base
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return type(base).__module__ in ("mmap", "_ctypes") or isinstance(base, ctypes.Array)
 
 
 class Generator(Kind):
+    """Its bit generator."""
+
     name, how = "numpy.random.Generator", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> Any:
-        return scan.number(obj.bit_generator)
+        return obj.bit_generator
 
     def create(self, spec: Any, loader: Loader) -> Any:
-        return np.random.Generator(loader.resolve(spec))
+        return np.random.Generator(spec)
 
     def content(self, obj: Any, scan: Scan) -> Any:
         return obj.bit_generator
 
 
 class BitGenerator(Kind):
+    """Its state."""
+
     name, how = "numpy.random.BitGenerator", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> type:
@@ -106,6 +161,8 @@ class BitGenerator(Kind):
 
 
 class RandomState(Kind):
+    """Its state, a normal deviate kept over included."""
+
     name, how = "numpy.random.RandomState", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> None:
@@ -143,8 +200,10 @@ def owner_of(obj: Any) -> Any:
     base = obj.base
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
-    if isinstance(base, (np.ndarray, bytearray)) or hasattr(base, "data_ptr"):
+    if isinstance(base, (np.ndarray, bytearray)):
         return base
+    if hasattr(base, "untyped_storage"):
+        return base.untyped_storage()  # a tensor's place in it may still change
     if isinstance(base, memoryview) and isinstance(base.obj, (bytearray, np.ndarray)):
         return base.obj
     return None
@@ -158,12 +217,14 @@ def address_of(obj: Any) -> int:
 
 
 def offset_in(obj: Any, base: Any) -> int:
-    return address_of(obj) - address_of(base)
+    return address_of(obj) - address_of(base) if obj.size else 0  # nothing lies nowhere
 
 
 def view_of(base: Any, dtype: Any, shape: Any, strides: Any, offset: int) -> Any:
     if hasattr(base, "data_ptr"):
-        base = base.detach().numpy()
+        import torch
+
+        base = torch.empty(0, dtype=torch.uint8, device="cpu").set_(base).numpy()
     if isinstance(base, np.ndarray) and not base.flags.c_contiguous:
         base = base.T  # memory in Fortran's order
     return np.ndarray(shape, dtype, base, offset, strides)
@@ -182,8 +243,24 @@ def _reduce_dtype(obj: Any) -> Any:
     return pickle.loads, (pickle.dumps(obj, 5),)
 
 
+def _print_options() -> tuple[tuple[str, Any], ...]:
+    return tuple(np.get_printoptions().items())
+
+
+NUMPY = World(
+    "numpy",
+    [
+        Setting("errors", lambda: tuple(np.geterr().items()), lambda state: np.seterr(**dict(state))),
+        Setting("error callback", np.geterrcall, np.seterrcall),
+        Setting("print options", _print_options, lambda state: np.set_printoptions(**dict(state))),
+    ],
+)
+
+
 def register(registry: Registry) -> None:
+    add_world(NUMPY)
     registry.add(NdArray(), np.ndarray, derived=True)
+    registry.add(MAPPED)
     registry.add(Generator(), np.random.Generator)
     registry.add(RandomState(), np.random.RandomState)
     bit_generators = [getattr(np.random, n) for n in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")]

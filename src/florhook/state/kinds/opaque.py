@@ -33,22 +33,123 @@ INERT = frozenset(
         "posix.DirEntry",
         "ssl.SSLContext",
         "_contextvars.Context",
+        "_contextvars.Token",
     }
 )
 INERT_PACKAGES = ("torch", "torch._C", "numpy", "functools", "operator", "typing")
+MOVING = frozenset({"numpy.flatiter", "numpy.nditer", "numpy.broadcast"})  # with a place in their arrays
+
+
+# Python classes whose instances stand for something outside the process's memory, or for other processes: what they
+# hold are numbers that mean nothing in another process, so that they are never restored as plain instances.
+RESOURCES = frozenset(
+    {
+        "subprocess.Popen",
+        "multiprocessing.process.BaseProcess",
+        "multiprocessing.popen_fork.Popen",
+        "multiprocessing.connection._ConnectionBase",
+        "multiprocessing.connection.Listener",
+        "multiprocessing.queues.Queue",
+        "multiprocessing.queues.SimpleQueue",
+        "multiprocessing.synchronize.SemLock",
+        "multiprocessing.synchronize.Condition",
+        "multiprocessing.synchronize.Event",
+        "multiprocessing.sharedctypes.SynchronizedBase",
+        "multiprocessing.shared_memory.SharedMemory",
+        "multiprocessing.heap.Arena",
+        "multiprocessing.heap.BufferWrapper",
+        "multiprocessing.pool.Pool",
+        "multiprocessing.pool.ApplyResult",
+        "multiprocessing.pool.IMapIterator",
+        "multiprocessing.managers.BaseManager",
+        "multiprocessing.managers.BaseProxy",
+        "concurrent.futures._base.Executor",
+        "concurrent.futures._base.Future",
+        "selectors.BaseSelector",
+        "tempfile.TemporaryDirectory",
+        "tempfile._TemporaryFileWrapper",
+        "asyncio.events.AbstractEventLoop",
+        "asyncio.runners.Runner",
+        "socket.socket",
+        "socketserver.BaseServer",
+        "zipfile.ZipFile",
+        "zipfile._zipfile.ZipFile",
+        "tarfile.TarFile",
+        "mmap.mmap",
+    }
+)
+
+
+def is_resource(cls: type) -> bool:
+    return not RESOURCES.isdisjoint(_names(cls))
 
 
 def _sqlite_connection(obj: Any) -> Any:
     return obj.total_changes, obj.in_transaction
 
 
-FINGERPRINTS: dict[str, Callable[[Any], Any]] = {"sqlite3.Connection": _sqlite_connection}
+def _digest(obj: Any) -> Any:
+    return obj.digest()
+
+
+def _memory(obj: Any) -> Any:
+    return bytes(memoryview(obj).cast("B"))
+
+
+def _popen(obj: Any) -> Any:
+    # A child that runs does so in a replay too; what went through its pipes is known to nobody.
+    piped = any(pipe is not None for pipe in (obj.stdin, obj.stdout, obj.stderr))
+    return UNKNOWN if piped and obj.returncode is None else ("ended", obj.returncode)
+
+
+def _threads(obj: Any) -> Any:
+    # An idle pool starts its threads when they are needed: only its shutting down is state.
+    idle = obj._work_queue.empty() and obj._idle_semaphore._value == len(obj._threads)
+    return ("idle", obj._shutdown) if idle else UNKNOWN
+
+
+def _processes(obj: Any) -> Any:
+    return obj._queue_count, obj._shutdown_thread
+
+
+def _semaphore(obj: Any) -> Any:
+    return obj._semlock._get_value(), obj._semlock._count()
+
+
+def _temporary_folder(obj: Any) -> Any:
+    return obj.name, obj._finalizer.alive
+
+
+def _temporary_file(obj: Any) -> Any:
+    return obj.file.closed or (obj.file.tell(), obj.file.seekable())
+
+
+FINGERPRINTS: dict[str, Callable[[Any], Any]] = {
+    "sqlite3.Connection": _sqlite_connection,
+    "_hashlib.HASH": _digest,
+    "_ctypes._SimpleCData": _memory,
+    "_ctypes.Array": _memory,
+    "_ctypes.Structure": _memory,
+    "_ctypes.Union": _memory,
+    "subprocess.Popen": _popen,
+    "concurrent.futures.thread.ThreadPoolExecutor": _threads,
+    "concurrent.futures.process.ProcessPoolExecutor": _processes,
+    "multiprocessing.synchronize.SemLock": _semaphore,
+    "tempfile.TemporaryDirectory": _temporary_folder,
+    "tempfile._TemporaryFileWrapper": _temporary_file,
+}
+
+
+def _names(cls: type) -> list[str]:
+    return [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__]
 
 
 def fingerprint(obj: Any) -> Any:
     """What stays equal while the object's state does; None for what has no state to speak of."""
     cls = type(obj)
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = _names(cls)[0]
+    if name in MOVING:
+        return UNKNOWN
     if (
         name in INERT
         or cls.__module__.partition(".")[0] in INERT_PACKAGES
@@ -57,7 +158,7 @@ def fingerprint(obj: Any) -> Any:
         return None
     if any(obj is stream for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return None
-    known = FINGERPRINTS.get(name)
+    known = next(filter(None, (FINGERPRINTS.get(each) for each in _names(cls))), None)
     if known is None:
         return UNKNOWN
     try:

@@ -19,6 +19,8 @@ CLOCK = frozenset(
 
 
 class ProgressBar(Instance):
+    """A progress bar; what depends on the clock is restored but never compared."""
+
     name = "tqdm"
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:

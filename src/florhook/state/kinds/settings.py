@@ -1,0 +1,175 @@
+"""State outside the graph: what a program sets for the whole process, one object for each library that has some."""
+
+from __future__ import annotations
+
+import _locale
+import gc
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .base import Kind, Registry
+
+if TYPE_CHECKING:
+    from ..restore import Loader
+    from ..scan import Scan
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`read` gives a value that `write` takes. What differs between processes that do the same is not `compared`."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    compared: bool = True
+
+
+class World:
+    """The settings of Python or of a library."""
+
+    def __init__(self, name: str, settings: list[Setting]) -> None:
+        self.name = name
+        self.settings = {setting.name: setting for setting in settings}
+
+    def read(self, compared: bool) -> tuple[tuple[str, Any], ...]:
+        return tuple((s.name, s.read()) for s in self.settings.values() if s.compared is compared)
+
+    def write(self, values: tuple[tuple[str, Any], ...]) -> None:
+        for name, value in values:
+            setting = self.settings.get(name)
+            if setting is not None and setting.read() != value:
+                setting.write(value)
+
+
+WORLDS: dict[str, World] = {}
+
+
+class Settings(Kind):
+    """Set last, when whatever they might influence is done."""
+
+    name, how, late = "settings", "in place", 3
+
+    def shell(self, obj: World, scan: Scan) -> str:
+        return obj.name
+
+    def create(self, spec: str, loader: Loader) -> World:
+        return WORLDS[spec]
+
+    def content(self, obj: World, scan: Scan) -> Any:
+        scan.hint(obj, obj.read(compared=False))
+        return obj.read(compared=True)
+
+    def apply(self, obj: World, content: Any, loader: Loader) -> None:
+        obj.write(content)
+        obj.write(loader.hint() or ())
+
+
+def _filters() -> tuple[Any, ...]:
+    return tuple(warnings.filters)
+
+
+def _set_filters(filters: tuple[Any, ...]) -> None:
+    with warnings.catch_warnings():  # tells the warnings module, when it is left, that filters have changed
+        pass
+    warnings.filters[:] = filters  # type: ignore[index]
+
+
+def _locales() -> tuple[str, ...]:
+    return tuple(_locale.setlocale(category, None) for category in LOCALES)
+
+
+def _set_locales(names: tuple[str, ...]) -> None:
+    for category, name in zip(LOCALES, names, strict=True):
+        _locale.setlocale(category, name)
+
+
+LOCALES = (_locale.LC_CTYPE, _locale.LC_COLLATE, _locale.LC_TIME, _locale.LC_MONETARY, _locale.LC_NUMERIC)
+
+
+def _decimal() -> Any:
+    """The context of decimal numbers; nothing where it is as at the start, whether the module is there or not."""
+    module = sys.modules.get("decimal")
+    if module is None:
+        return None
+    context = module.getcontext()
+    return None if repr(context) == repr(module.DefaultContext) else context
+
+
+def _set_decimal(context: Any) -> None:
+    import decimal
+
+    decimal.setcontext(decimal.DefaultContext if context is None else context)
+
+
+def _loggers() -> tuple[Any, ...]:
+    """Level, flags, handlers and filters of every logger that is not as it was made."""
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return 0, ()
+    rows = [_logger(name, logger) for name, logger in _named_loggers(logging)]
+    return logging.root.manager.disable, tuple(row for row in rows if row != unchanged_logger(row[0]))
+
+
+def _named_loggers(logging: Any) -> list[tuple[str, Any]]:
+    known = logging.root.manager.loggerDict
+    made = [(name, known[name]) for name in sorted(known) if isinstance(known[name], logging.Logger)]
+    return [("", logging.root), *made]
+
+
+def _logger(name: str, logger: Any) -> tuple[Any, ...]:
+    return (
+        name,
+        logger.level,
+        logger.disabled,
+        logger.propagate,
+        tuple(logger.handlers),
+        tuple(logger.filters),
+    )
+
+
+def unchanged_logger(name: str) -> tuple[Any, ...]:
+    return name, 0 if name else 30, False, True, (), ()  # the root logger starts at WARNING
+
+
+def _set_loggers(state: tuple[Any, ...]) -> None:
+    import logging
+
+    disable, rows = state
+    wanted = {row[0]: row for row in rows}
+    for name in {*wanted, *(name for name, _ in _named_loggers(logging))}:
+        logger = logging.getLogger(name or None)
+        row = wanted.get(name) or unchanged_logger(name)
+        _, level, logger.disabled, logger.propagate, handlers, filters = row
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.filters[:] = filters
+    logging.disable(disable)
+
+
+def _set_thresholds(thresholds: tuple[int, ...]) -> None:
+    gc.set_threshold(*thresholds)
+
+
+PYTHON = World(
+    "python",
+    [
+        Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        Setting("garbage collection", gc.get_threshold, _set_thresholds),
+        Setting("warnings", _filters, _set_filters),
+        Setting("locale", _locales, _set_locales),
+        Setting("decimal", _decimal, _set_decimal),
+        Setting("logging", _loggers, _set_loggers),
+    ],
+)
+
+
+def add_world(world: World) -> None:
+    WORLDS[world.name] = world
+
+
+def register(registry: Registry) -> None:
+    registry.add(Settings(), World)
+    add_world(PYTHON)

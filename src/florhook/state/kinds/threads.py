@@ -1,0 +1,101 @@
+"""What belongs to a thread or a context: `threading.local`, `contextvars`; threads themselves."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from typing import TYPE_CHECKING, Any
+
+from .base import Kind, Registry
+
+if TYPE_CHECKING:
+    from ..restore import Loader
+    from ..scan import Scan
+
+
+class Thread(Kind):
+    """One that runs acts without being touched; one that does not is an object as any other."""
+
+    name, how, varies = "running thread", "opaque", True
+
+    def __init__(self, instance: Kind) -> None:
+        self.instance = instance
+
+    def variant(self, obj: threading.Thread) -> Kind | None:
+        return self if obj.is_alive() else self.instance
+
+    def shell(self, obj: threading.Thread, scan: Scan) -> str:
+        return obj.name
+
+    def create(self, spec: str, loader: Loader) -> Any:
+        return loader.missing(f"thread {spec}")
+
+    def content(self, obj: threading.Thread, scan: Scan) -> None:
+        if obj is not threading.main_thread():
+            scan.note_running(obj, f"thread {obj.name}")
+
+
+class Local(Kind):
+    """The attributes that the scanning thread sees: the main thread's."""
+
+    name, how = "threading.local", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> type:
+        return type(obj)
+
+    def create(self, spec: type, loader: Loader) -> Any:
+        new: Any = spec.__new__
+        return new(spec)
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        return tuple(attributes_of(obj).items()), type(obj) if scan.keeps_class(type(obj)) else None
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        own = attributes_of(obj)
+        own.clear()
+        own.update(content[0])
+
+
+def attributes_of(obj: threading.local) -> dict[str, Any]:
+    found: dict[str, Any] = threading.local.__getattribute__(obj, "__dict__")
+    return found
+
+
+class Variable(Kind):
+    """A context variable: its value in the context that the loop runs in."""
+
+    name, how = "ContextVar", "in place"
+
+    def shell(self, obj: contextvars.ContextVar[Any], scan: Scan) -> Any:
+        return obj.name, default_of(obj)
+
+    def create(self, spec: Any, loader: Loader) -> contextvars.ContextVar[Any]:
+        name, default = spec
+        return contextvars.ContextVar(name, default=default[0]) if default else contextvars.ContextVar(name)
+
+    def content(self, obj: contextvars.ContextVar[Any], scan: Scan) -> Any:
+        context = contextvars.copy_context()
+        return (context[obj],) if obj in context else (), default_of(obj)
+
+    def apply(self, obj: contextvars.ContextVar[Any], content: Any, loader: Loader) -> None:
+        from ..restore import CannotRestoreError
+
+        value, _ = content
+        if value:
+            obj.set(value[0])
+        elif obj in contextvars.copy_context():
+            raise CannotRestoreError(f"context variable {obj.name} had no value, and none can be taken away")
+
+
+def default_of(variable: contextvars.ContextVar[Any]) -> tuple[Any, ...]:
+    """The default of a variable, which only shows in a context where it is not set."""
+    try:
+        return (contextvars.Context().run(variable.get),)
+    except LookupError:
+        return ()
+
+
+def register(registry: Registry) -> None:
+    registry.add(Thread(registry.by_name["instance"]), threading.Thread, derived=True)
+    registry.add(Local(), threading.local, derived=True)
+    registry.add(Variable(), contextvars.ContextVar)
