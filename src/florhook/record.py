@@ -25,6 +25,7 @@ from .launch import Target, run
 from .logs.output import Tee
 from .runtime import entropy, probes
 from .runtime.clock import read_clocks
+from .runtime.opened import OpenedFiles
 from .runtime.listing import as_row, files_below
 from .runtime.program import Program
 from .runtime.recorder import Recorder
@@ -55,6 +56,7 @@ def record(target: Target, settings: Settings) -> None:
     recording = Recording.start(settings.home, row, staging_limit())
     recorder = Recorder(program, recording, settings.epsilon, row.started)
     tee = Tee(recorder.wrote)
+    files = recorder.files = OpenedFiles(recorder.now, str(settings.home))
     started = time.perf_counter()
 
     def at_start(module: ModuleType) -> None:
@@ -65,17 +67,19 @@ def record(target: Target, settings: Settings) -> None:
         os.environ["FLOR_OWNER"] = f"{row.id}:{os.getpid()}"
         program_starts()
         tee.install()
+        files.install()
         if recording.failed:
             recorder.give_up(recording.failed)
 
     def in_child() -> None:
-        recorder.active = False
+        recorder.active = files.active = False
         probes.be_inert()
         tee.uninstall()
         recording.after_fork_in_child()
 
     def at_exit(exit_code: int) -> None:
         tee.uninstall()
+        files.active = False
         stats = recorder.finish(exit_code, PATIENCE)
         stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}
         write_stats(settings.stats, stats)

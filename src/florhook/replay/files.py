@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum, auto
 from typing import Any
 
 from ..state.restore import CannotRestoreError
+from ..store.rows import FileRow
 from .overlay import Overlay
 
+CLOCK_NS = 1_000_000  # nanoseconds that a copy of a file may lose
 CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be
 NUMBERS = 1e8  # below are numbers of jumps, above are times
 LATER = 2.0  # seconds after the end of the run: the file was changed by somebody else
@@ -35,8 +37,16 @@ class Version(Enum):
 class FileHistory:
     """What was skipped so far."""
 
-    def __init__(self, started: float, ended: float | None) -> None:
+    def __init__(self, started: float, ended: float | None, opened: Iterable[FileRow] = ()) -> None:
+        """`opened` has the paths of now, absolute and canonical."""
         self.started, self.ended = started, ended
+        self.read: dict[str, FileRow] = {}
+        self.written: dict[str, float] = {}  # since when
+        for row in opened:
+            if row.how == "read":
+                self.read.setdefault(row.path, row)
+            else:
+                self.written.setdefault(row.path, row.at)
         self.skipped: list[tuple[float, float]] = []
         self.restored_at = 0.0
 
@@ -44,6 +54,22 @@ class FileHistory:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
         self.skipped.append((self.started + before, self.started + max(before, after)))
         self.restored_at = self.started + after
+
+    def made_later(self, path: str) -> bool:
+        """Whether a file that was not there at the start was not there yet at the place that the replay is at."""
+        first = self.written.get(path)
+        return first is not None and self.started + first >= self.restored_at
+
+    def was_changed(self, path: str) -> bool:
+        """Whether a file that the run read, and did not write, is another one now."""
+        row = self.read.get(path)
+        if row is None or path in self.written:
+            return False
+        try:
+            found = os.stat(path)
+        except OSError:
+            return False  # the program will say so
+        return found.st_size != row.size or found.st_mtime_ns > row.changed + CLOCK_NS
 
     def version(self, users: float | None, overlays: float | None) -> Version:
         """Which version holds here, by the times of the user's file and of the overlay's (None: there is none)."""
@@ -105,6 +131,11 @@ class Files:
             return
         with self.overlay.paused():
             version = self.history.version(_time_of(path), _time_of(self.overlay.version_of(path)))
+            if path in self.history.read and path not in self._told and self.history.was_changed(path):
+                self._told.add(path)
+                self.changed(path)
+        if version is Version.UNKNOWN and path in self._hidden and self.history.made_later(path):
+            return
         if version is Version.OF_THE_RUN:
             self._hidden.discard(path)
             self.overlay.forget(path)

@@ -6,6 +6,7 @@ import builtins
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -82,7 +83,11 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         os._exit(exit_code)
 
     overlay = Overlay(Path(task["overlay"]), through=[settings.home])
-    history = FileHistory(record.run.started, record.run.ended)
+    opened = [
+        replace(row, path=os.path.realpath(path_now(row.path, record.run, os.getcwd())))
+        for row in store.files(record.run)
+    ]
+    history = FileHistory(record.run.started, record.run.ended, opened)
 
     def unknown(path: str) -> None:
         if EVERYTHING not in task["avoid"]:
@@ -93,7 +98,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         overlay,
         history,
         unknown,
-        lambda path: replayer.notes.append(f"{path} was changed after the run"),
+        lambda path: replayer.notes.append(f"{path} was changed after the run read it: what depends on it is not as it was"),
         {os.path.realpath(path_now(source.path, record.run, os.getcwd())) for source in record.sources},
     )
 

@@ -25,6 +25,7 @@ from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceR
 from .budget import Block, Budget
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
+from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
 from .roots import roots
@@ -89,6 +90,7 @@ class Recorder(Tracker):
         self.written = 0  # characters of output so far
         self.quick: dict[int, int] = {}  # by site: how many executions more are not looked at
         self._output: list[str] = []
+        self.files: OpenedFiles | None = None
         program.on_module = self.on_module
 
     def now(self) -> float:
@@ -353,6 +355,8 @@ class Recorder(Tracker):
             self._flush_output()
 
     def _flush_output(self) -> None:
+        if self.files is not None:
+            self.recording.rows("files", [astuple(row) for row in self.files.rows()])
         if self._output:
             text = "".join(self._output)
             self._output.clear()
@@ -439,6 +443,8 @@ class Recorder(Tracker):
         self.budget.took(block, seconds + size / BANDWIDTH)
         self.checkpoints += 1
         watch.checkpoints += 1
+        if self.files is not None:
+            self.files.note_sizes()
         watch.checkpoint_ran = self.ran()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
@@ -493,6 +499,8 @@ class Recorder(Tracker):
 
     def give_up(self, reason: str) -> None:
         self.active = False
+        if self.files is not None:
+            self.files.active = False
         self.problem = reason
         try:
             sys.stderr.write(f"florhook: recording stopped ({reason}); the program runs on without it\n")

@@ -30,9 +30,10 @@ _INSERTS = {
     "contexts": _insert("contexts", 14),
     "iterations": _insert("iterations", 7),
     "output": _insert("output", 3),
+    "files": _insert("files", 6),
     "checkpoints": _insert("checkpoints", 11),
 }
-ROWS = frozenset(("sources", "contexts", "iterations", "output"))  # what a recording may add rows to
+ROWS = frozenset(("sources", "contexts", "iterations", "output", "files"))  # what a recording may add rows to
 
 
 class Catalog:

@@ -92,6 +92,21 @@ class CheckpointRow:
 
 
 @dataclass(frozen=True)
+class FileRow:
+    """A file that the program opened: when it was first read or written, and what it was then.
+
+    `how` is "read", "write" (it is about to be opened, size and time are those of nothing) or "size" (of a file that
+    was opened for writing, at a checkpoint).
+    """
+
+    path: str
+    how: str
+    at: float  # seconds since the start of the run
+    size: int  # bytes
+    changed: int  # nanoseconds since the epoch
+
+
+@dataclass(frozen=True)
 class Piece:
     """Bytes of a checkpoint, valid only during the call that hands them over.
 

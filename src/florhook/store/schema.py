@@ -45,6 +45,15 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 size INTEGER NOT NULL, codec INTEGER NOT NULL) WITHOUT ROWID""",
         ),
     ),
+    (
+        "files",
+        (
+            """CREATE TABLE files (
+                run INTEGER NOT NULL, path TEXT NOT NULL, how TEXT NOT NULL, at REAL NOT NULL, size INTEGER NOT NULL,
+                changed INTEGER NOT NULL)""",
+            "CREATE INDEX files_of_run ON files (run)",
+        ),
+    ),
 )
 FORMAT = len(MIGRATIONS)
 

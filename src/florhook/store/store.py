@@ -20,9 +20,10 @@ from florhook.store import home as homes
 from florhook.store import keys, schema
 from florhook.store.catalog import as_read
 from florhook.store.packs import ChunkRow, DamagedError, read_chunk
-from florhook.store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
+from florhook.store.rows import CheckpointRow, ContextRow, FileRow, IterationRow, RunRow, SourceRow
 
 _MOST_OPEN = 32
+FILES = 2  # the format that has a table of files
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _RUN = "id, program, argv, cwd, started, meta, ended, exit_code, stats, lost, signed"
@@ -166,6 +167,14 @@ class Store:
         if row is None:
             raise StoreError(f"run {_id(run)} has no checkpoint of loop {ctx} at {iteration}")
         return _checkpoint_row(row)
+
+    @_named
+    def files(self, run: RunRow | str) -> list[FileRow]:
+        """The files that the program opened, in order; none in a store of the first format."""
+        if schema.format_of(self._db) < FILES:
+            return []
+        rows = self._select("path, how, at, size, changed", "files", run, "rowid")
+        return [FileRow(*as_read(row)) for row in rows]
 
     @_named
     def output(self, run: RunRow | str) -> list[tuple[int, str]]:

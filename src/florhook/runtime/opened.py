@@ -1,0 +1,76 @@
+"""Which files a recorded program opens: what it read must be the same in a replay, what it wrote is found again.
+
+Python's audit event `open` tells, for the program's own code and for most libraries. A hook for audit events cannot be
+taken out again, so that it returns at its first comparison once the recording has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..store.rows import FileRow
+
+MOST_FILES = 20_000  # of each sort: a data set of a million pictures is not listed
+WRITES = os.O_WRONLY | os.O_RDWR
+CODE = (".py", ".pyc", ".so")
+
+
+class OpenedFiles:
+    """Notes each file when it is first opened for reading or for writing; `now` gives seconds since the run's start."""
+
+    def __init__(self, now: Callable[[], float], home: str) -> None:
+        self.now, self.home = now, home.rstrip(os.sep) + os.sep
+        self.active = True
+        self.read: set[str] = set()
+        self.written: dict[str, int] = {}  # the size that was noted last
+        self._new: list[FileRow] = []
+
+    def install(self) -> None:
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" or not self.active:
+            return
+        try:
+            self._opened(*arguments)
+        except Exception:  # whatever is odd about this file, the program opens it
+            return
+
+    def _opened(self, path: Any, mode: str | None, flags: int) -> None:
+        if not isinstance(path, (str, bytes)):
+            return
+        name = os.path.abspath(os.fsdecode(path))
+        writes = bool(flags & WRITES) or any(letter in (mode or "") for letter in "wax+")
+        if name.startswith(self.home) or name.endswith(CODE):
+            return
+        if not writes and name not in self.read and name not in self.written and len(self.read) < MOST_FILES:
+            self.read.add(name)
+            self._note(name, "read")
+        elif writes and name not in self.written and len(self.written) < MOST_FILES:
+            self.written[name] = -1
+            self._new.append(FileRow(name, "write", self.now(), -1, 0))
+
+    def _note(self, name: str, how: str) -> None:
+        found = os.stat(name)
+        if stat.S_ISREG(found.st_mode):
+            self._new.append(FileRow(name, how, self.now(), found.st_size, found.st_mtime_ns))
+
+    def rows(self) -> list[FileRow]:
+        """What is new since the last call."""
+        new, self._new = self._new, []
+        return new
+
+    def note_sizes(self) -> None:
+        """At a checkpoint: how long the files are that the program writes."""
+        for name, before in self.written.items():
+            try:
+                found = os.stat(name)
+            except OSError:
+                continue
+            if found.st_size != before and stat.S_ISREG(found.st_mode):
+                self.written[name] = found.st_size
+                self._new.append(FileRow(name, "size", self.now(), found.st_size, found.st_mtime_ns))
