@@ -25,8 +25,8 @@ from .launch import Target, run
 from .logs.output import Tee
 from .runtime import entropy, probes
 from .runtime.clock import read_clocks
-from .runtime.opened import OpenedFiles
 from .runtime.listing import as_row, files_below
+from .runtime.opened import OpenedFiles
 from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -28,12 +29,21 @@ class Hindsight:
         self.depth -= 1
 
 
+@dataclass
+class Printed:
+    """How much a replay has printed: what a later attempt leaves out."""
+
+    probes: int = 0  # pieces that hindsight statements wrote; their text may depend on the clock
+    recorded: int = 0  # characters of the run's own output
+    live: int = 0  # characters of the program's own output, where that cannot be taken from the record
+
+
 class ReplayOutput:
-    """Takes stdout over. `everything` prints the program's own output too, from the record where it is skipped.
+    """Takes stdout over. `everything` prints the program's own output too, as the run had printed it.
 
     `recorded` gives all the output of the run, `asked_for` tells whether the place that runs now was selected.
-    The first `already` characters were printed by an attempt before this one. What the program prints itself is
-    compared with the record, unless its statements were edited (`comparable`).
+    What was printed `already`, by an attempt before this one, is left out. What the program prints itself is compared
+    with the record, unless its statements were edited (`comparable`).
     """
 
     def __init__(
@@ -41,13 +51,13 @@ class ReplayOutput:
         everything: bool,
         recorded: Callable[[], str],
         asked_for: Callable[[], bool],
-        already: int,
+        already: Printed,
         comparable: bool,
     ) -> None:
         self.hindsight = Hindsight()
         self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
         self.already = already
-        self.printed = 0
+        self.printed = Printed(recorded=already.recorded)
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
         self.quiet = 0  # what is written is no part of the run's output
@@ -91,28 +101,47 @@ class ReplayOutput:
     def _take(self, text: str, /) -> int:
         if self.quiet:
             return len(text)
-        if self.hindsight.depth:
-            if self.asked_for():
+        if not self.hindsight.depth:
+            self._own(text)
+        elif self.asked_for():
+            self.printed.probes += 1
+            if self.printed.probes > self.already.probes:
                 self._print(text)
-            return len(text)
-        if self._in_step:
-            self._compare(text)
-        self.position += len(text)
-        if self.everything:
-            self._print(text)
         return len(text)
 
-    def _compare(self, text: str) -> None:
-        recorded = self.recorded()[self.position : self.position + len(text)]
-        if recorded != text:
-            self._in_step = False
-            self.difference = self.difference or (recorded, text)
+    def _own(self, text: str) -> None:
+        """The program's own output: the record's text is printed in its place, which is what the run had printed."""
+        if not self.comparable:
+            self._live(text)
+            return
+        recorded = self.recorded()
+        if self._in_step and recorded.startswith(text, self.position):
+            self.position += len(text)
+        else:
+            self._out_of_step(text, recorded)
+        self._tell(self.position)
+
+    def _out_of_step(self, text: str, recorded: str) -> None:
+        """A time of the clock, say. Lines are taken to stand for the recorded ones, until they are the same again."""
+        self.difference = self.difference or (recorded[self.position : self.position + len(text)], text)
+        self._in_step = text.endswith("\n")
+        for _ in range(text.count("\n")):
+            end = recorded.find("\n", self.position)
+            self.position = len(recorded) if end < 0 else end + 1
+
+    def _live(self, text: str) -> None:
+        self.position += len(text)
+        if self.everything:
+            start, self.printed.live = self.printed.live, self.printed.live + len(text)
+            self._print(text[max(0, self.already.live - start) :])
+
+    def _tell(self, position: int) -> None:
+        """Print the recorded output up to a place, once."""
+        if self.everything and position > self.printed.recorded:
+            self._print(self.recorded()[self.printed.recorded : position])
+            self.printed.recorded = position
 
     def _print(self, text: str) -> None:
-        start = self.printed
-        self.printed += len(text)
-        if start < self.already:
-            text = text[self.already - start :]
         errors = "surrogateescape" if self._errors == "strict" and not text.isascii() else self._errors
         self._out.write(text.encode(self._encoding, errors))
         if self.ending or (self._by_line and "\n" in text):
@@ -120,8 +149,10 @@ class ReplayOutput:
 
     def restored(self, out: int) -> None:
         """The program was brought to a place where so many characters of output had been written."""
-        if self.everything and out > self.position:
-            self._print(self.recorded()[self.position : out])
+        if self.comparable:
+            self._tell(out)
+        elif out > self.position:
+            self._live(self.recorded()[self.position : out])
         self.position = out
         self._in_step = self.comparable
 

@@ -36,9 +36,10 @@ class Loop:
     @property
     def known(self) -> int:
         """How many iterations were begun, as far as the record goes."""
-        if self.row.iterations is not None:
-            return self.row.iterations
-        return max([self.begun - 1, *self.iterations, *(k - 1 for k in self.checkpoints), -1]) + 1
+        told = self.row.iterations or 0
+        if self.row.exit:
+            return told
+        return max([told - 1, self.begun - 1, *self.iterations, *(k - 1 for k in self.checkpoints)]) + 1
 
     def at(self, iteration: int) -> CheckpointRow | None:
         """What the run left of its state at a place, to compare with."""

@@ -100,13 +100,15 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
 def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
     """Run workers until one gets through; each leaves out the checkpoints that the one before could not use."""
     avoid: list[str] = []
-    already = 0
+    already: dict[str, int] = {}
     for _ in range(MOST_ATTEMPTS):
         attempt = _run_worker(settings, run, avoid, already)
         if attempt.status != AGAIN or "again" not in attempt.report:
             return attempt
         avoid.append(attempt.report["again"])
-        already = max(already, attempt.report["printed"])
+        already = {
+            name: max(count, already.get(name, 0)) for name, count in attempt.report["printed"].items()
+        }
         sys.stderr.write(
             f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n"
         )
@@ -115,7 +117,7 @@ def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
     )
 
 
-def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: int) -> Attempt:
+def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: dict[str, int]) -> Attempt:
     overlay = settings.home / "replays" / new_id()
     overlay.mkdir(parents=True, mode=0o700)
     read, write = os.pipe()

@@ -6,7 +6,7 @@ import builtins
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ from ..descriptors import low_ones_reserved, moved_up
 from ..errors import UsageError
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
-from ..logs.hindsight import ReplayOutput
+from ..logs.hindsight import Printed, ReplayOutput
 from ..record import LISTING, pin_hash_seed, watch
 from ..runtime import entropy, probes
 from ..runtime.listing import made_since
@@ -59,7 +59,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
 
     def restart(site: str, reason: str) -> NoReturn:
         output.flush()
-        _report(task["status"], {"again": site, "reason": reason, "printed": output.printed})
+        _report(task["status"], {"again": site, "reason": reason, "printed": asdict(output.printed)})
         os._exit(AGAIN)
 
     question = Question(frozenset(edits.places), marks, selection)
@@ -72,7 +72,11 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         return all(name in labels and selection.takes(name, labels[name]) for name in selection.names())
 
     output = ReplayOutput(
-        settings.log == "all", lambda: record.output, asked_for, task["already"], not edits.printing_changed
+        settings.log == "all",
+        lambda: record.output,
+        asked_for,
+        Printed(**task["already"]),
+        not edits.printing_changed,
     )
 
     def end() -> NoReturn:
@@ -98,7 +102,9 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         overlay,
         history,
         unknown,
-        lambda path: replayer.notes.append(f"{path} was changed after the run read it: what depends on it is not as it was"),
+        lambda path: replayer.notes.append(
+            f"{path} was changed after the run read it: what depends on it is not as it was"
+        ),
         {os.path.realpath(path_now(source.path, record.run, os.getcwd())) for source in record.sources},
     )
 
@@ -151,7 +157,7 @@ def _differ(record: Record) -> Any:
 def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
     verifier = replayer.verifier
     return {
-        "printed": output.printed,
+        "printed": asdict(output.printed),
         "output_difference": output.difference,
         "iterations_executed": replayer.executed,
         "iterations_skipped": replayer.skipped,

@@ -39,6 +39,7 @@ QUICK_AFTER, QUICK_FOR = 8, 64  # executions
 WORTH_A_ROW = 1e-3  # seconds: shorter loops get none
 FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
 BANDWIDTH = 2e9  # bytes a second that the writer takes from a busy machine
+FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
 
 
@@ -89,6 +90,7 @@ class Recorder(Tracker):
         self.refused: dict[str, int] = {}
         self.written = 0  # characters of output so far
         self.quick: dict[int, int] = {}  # by site: how many executions more are not looked at
+        self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
         self.files: OpenedFiles | None = None
         program.on_module = self.on_module
@@ -191,14 +193,20 @@ class Recorder(Tracker):
         context.extra = watch
         context.iterable = iterable
         self._enter(context, watch, frame, now)
+        if self._is_main_loop(context):
+            self._write_open(context)
         return context
+
+    @staticmethod
+    def _is_main_loop(context: Context) -> bool:
+        return context.parent is None and not context.site.tight and context.nth < MAIN_LOOPS
 
     def _enter(self, context: Context, watch: Watch, frame: FrameType, now: float) -> None:
         """Walk the state at the entry if this execution may be checkpointed."""
         exits = self.budget.block(context.site_id, "exit")
         boundaries = self.budget.block(context.site_id, "boundary")
         typical = self._typical_cost()
-        main_loop = context.parent is None and not context.site.tight and context.nth < MAIN_LOOPS
+        main_loop = self._is_main_loop(context)
         watch.wants_exit = main_loop or self.budget.allows(exits, now, 2 * typical)
         watch.boundaries = not context.site.tight
         watch.driven = not can_position(context.site.kind, context.iterable)
@@ -274,6 +282,8 @@ class Recorder(Tracker):
         labels = json.dumps(labels_of(context, frame, index))
         marks = marks_text(self.end_marks(context))
         watch.iterations.append(IterationRow(-1, index, watch.began, watch.began_out, marks, labels))
+        if watch.began - self.flushed > FLUSH:
+            self._write_open(context)
 
     def _consider_boundary(self, context: Context, watch: Watch, frame: FrameType, begun: int) -> None:
         block = self.budget.block(context.site_id, "boundary")
@@ -333,7 +343,7 @@ class Recorder(Tracker):
             out=watch.out,
             left=self.now() if how else None,
             out_left=self.written if how else None,
-            iterations=context.begun if how else None,
+            iterations=context.begun,
             exit=how,
             marks=marks_text(context.total),
             entry=watch.entry,
@@ -343,6 +353,7 @@ class Recorder(Tracker):
         watch.iterations.clear()
         self.recording.rows("iterations", rows)
         self._flush_output()
+        self.flushed = self.now()
 
     def on_module(self, name: str, path: str, source: bytes) -> None:
         self.recording.rows("sources", [astuple(SourceRow(name, path, source))])

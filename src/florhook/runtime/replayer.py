@@ -77,6 +77,7 @@ class Replayer(Tracker):
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
         self.verifier = Verifier(program, record, readings_of(record))
+        self.ahead = {ctx for ctx, loop in record.loops.items() if loop.row.parent < 0}  # main loops still to come
         self.notes: list[str] = []
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
@@ -96,7 +97,10 @@ class Replayer(Tracker):
         context.iterable = arguments[0] if is_for else None
         turn = context.extra = Turn(self._recorded(context), cells)
         if turn.loop is not None:
+            self.ahead.discard(turn.loop.row.ctx)
             self._plan(context, turn, frame)
+        elif self._is_beyond_the_record(context):
+            self.on_end()
 
     def segment(self, site: int) -> bool:
         frame = sys._getframe(1)
@@ -208,6 +212,12 @@ class Replayer(Tracker):
         else:
             number = parent.extra.loop.row.ctx
         return self.record.by_place.get((number, context.parent_iteration, context.site.key, context.nth))
+
+    def _is_beyond_the_record(self, context: Context) -> bool:
+        """Whether a run that was killed had not come to this loop, outside all others, that is about to be entered."""
+        killed = self.record.run.exit_code is None
+        outside = self._is_main() and context.parent is None and not context.site.tight
+        return killed and outside and not self.ahead and not self.driving
 
     def _local(self, site: int, index: int, frame: FrameType) -> Name:
         return ("local", 0, frame.f_code.co_name, self.program.sites[site].names[index])

@@ -50,7 +50,7 @@ class ContextRow:
     out: int  # characters of output recorded before the entry
     left: float | None = None
     out_left: int | None = None
-    iterations: int | None = None  # how many were begun, once left
+    iterations: int | None = None  # how many were begun so far, or in all once it is left
     exit: str = ""  # "" still open, "end", "break" (left normally), "abandoned" (return or exception)
     marks: str = ""  # hex bitmask: which functions and loops ran inside
     entry: str = ""  # JSON: names of the roots and digest of the structure at the entry scan
