@@ -25,6 +25,7 @@ import sys
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
 
+from florhook import frames
 from florhook.hook.finder import InstrumentingLoader, WarnedBefore, report
 
 TYPE_CHECKING = False
@@ -169,7 +170,7 @@ def _allow_for_our_frames(plain: int) -> None:
         frame = frame.f_back
     if sys.version_info < (3, 12) and not plain:
         depth += 1
-    sys.setrecursionlimit(sys.getrecursionlimit() + depth)
+    frames.allow_for(depth)
 
 
 def _run_and_report(target: Target, program: _Program, ending: _Ending) -> None:

@@ -59,7 +59,7 @@ def replay(target: Target, settings: Settings) -> int:
     _refuse_unsafe(edits, settings)
     store.close()
     attempt = _run_until_done(settings, run)
-    stats = _say_what_happened(attempt, edits)
+    stats = _say_what_happened(attempt, edits, run)
     exit_code = _exit_code(attempt)
     write_stats(
         settings.stats,
@@ -139,7 +139,7 @@ def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: dict
     return Attempt(status, json.loads(text) if text else {})
 
 
-def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
+def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str, Any]:
     stats = {key: value for key, value in attempt.report.items() if key not in UNCOUNTED}
     for note in attempt.report.get("notes", []):
         sys.stderr.write(f"florhook: {note}\n")
@@ -161,6 +161,10 @@ def _say_what_happened(attempt: Attempt, edits: Edits) -> dict[str, Any]:
         )
     if attempt.report.get("ended"):
         sys.stderr.write("florhook: the recorded run ended here: it was killed or interrupted\n")
+    elif run.exit_code is None and "exit_code" in attempt.report:
+        sys.stderr.write(
+            "florhook: the run was killed: what comes after its last loop may not have been reached\n"
+        )
     if not edits.lines:
         sys.stderr.write("florhook: no statement was added to the program since it was recorded\n")
     return stats

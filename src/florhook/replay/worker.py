@@ -18,10 +18,12 @@ from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
 from ..record import LISTING, pin_hash_seed, watch
 from ..runtime import entropy, probes
+from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
 from ..runtime.program import Program
 from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
+from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.rows import CheckpointRow
 from ..store.store import Store
@@ -108,7 +110,10 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         {os.path.realpath(path_now(source.path, record.run, os.getcwd())) for source in record.sources},
     )
 
+    clock = ReplayClock(program.user_modules, times_of(record)[0])
+
     def restored(checkpoint: CheckpointRow, before: float) -> None:
+        clock.goes_on_from(checkpoint.taken)
         files.jumped(before, checkpoint.taken)
         output.restored(checkpoint.out)
 
@@ -121,6 +126,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         probes.use(replayer)
         probes.hindsight = output.hindsight
         program_starts()
+        clock.install()
         entropy.guarded(set_state)(entropy.PYTHON)
         output.install()
         overlay.before_read(files.before_read)

@@ -5,6 +5,7 @@ Nothing here may harm the program: every probe is guarded, and the first failure
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -85,6 +86,7 @@ class Recorder(Tracker):
         self.problem = ""  # why it is not active any more
         self.numbers = itertools.count(1)
         self.checkpoints = 0
+        self.places = 0  # those of them that are no entries
         self.stall = 0.0
         self.iterations = 0
         self.refused: dict[str, int] = {}
@@ -453,6 +455,7 @@ class Recorder(Tracker):
         size = sum(piece.view.nbytes for piece in pieces)
         self.budget.took(block, seconds + size / BANDWIDTH)
         self.checkpoints += 1
+        self.places += iteration != 0
         watch.checkpoints += 1
         if self.files is not None:
             self.files.note_sizes()
@@ -527,6 +530,7 @@ class Recorder(Tracker):
         while self.active and self.stack:
             self.pop_to(self.stack[-1])
         self._flush_output()
+        self._say_what_was_refused()
         stats = self.figures(exit_code, wall)
         if self.problem:
             stats["stopped"] = self.problem
@@ -534,6 +538,17 @@ class Recorder(Tracker):
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
         return {**stats, "bytes_written": self.recording.bytes_written}
+
+    def _say_what_was_refused(self) -> None:
+        """Once, and only where nothing but the entries of main loops could be kept."""
+        if not self.active or not self.refused or self.places:
+            return
+        reason, count = max(self.refused.items(), key=lambda item: item[1])
+        text = (
+            f"florhook: {count} checkpoints were not taken ({reason}); a replay executes what lies between\n"
+        )
+        with contextlib.suppress(Exception):  # stderr is closed: there is nobody to tell
+            sys.stderr.write(text)
 
     def figures(self, exit_code: int, wall: float) -> dict[str, Any]:
         return {

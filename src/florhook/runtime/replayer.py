@@ -21,13 +21,14 @@ from ..state.iterators import iterator_in, replayed_outline
 from ..state.restore import CannotRestoreError, Loader
 from ..state.scan import Live, Root, Scan
 from ..store.rows import CheckpointRow
+from .clock import Readings
 from .context import Context, Tracker, flow_of, labels_of
 from .digests import Digests
 from .positions import drive
 from .program import Program
 from .recorder import shape_digest
 from .roots import roots, set_world
-from .verifier import Verifier, place_of, readings_of
+from .verifier import Verifier, times_of
 
 Name = tuple[Any, ...]
 EVERYTHING = "*"  # to be avoided: all checkpoints but those of main loops' entries, which make a run its own
@@ -76,8 +77,10 @@ class Replayer(Tracker):
         self.bring_file_to: Callable[[Any, int], None] | None = None
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
-        self.verifier = Verifier(program, record, readings_of(record))
-        self.ahead = {ctx for ctx, loop in record.loops.items() if loop.row.parent < 0}  # main loops still to come
+        self.verifier = Verifier(program, record, Readings(*times_of(record)))
+        self.ahead = {
+            ctx for ctx, loop in record.loops.items() if loop.row.parent < 0
+        }  # main loops still to come
         self.notes: list[str] = []
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
@@ -179,8 +182,8 @@ class Replayer(Tracker):
                 and turn.loop is not None
                 and turn.verified not in (EXIT, context.begun)
             ):
-                place = place_of(self.program, context, turn.loop, turn.verified)
-                self.verifier.cannot(f"what ran {place} has nothing in the record to be compared with")
+                where = f"the loop at {self.program.place(context.site)} from iteration {turn.verified} on"
+                self.verifier.cannot(f"{where} has nothing in the record to be compared with")
         self.pop_to(context)
 
     # Finding one's way ---------------------------------------------------------------------------------------

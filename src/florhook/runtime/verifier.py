@@ -16,6 +16,7 @@ import xxhash
 
 from ..replay.record import Loop, Record
 from ..state.differences import Comparison, Difference, Read
+from ..state.kinds.builtin import getattr_dict
 from ..state.scan import Root, Scan
 from ..store.rows import CheckpointRow
 from .clock import Readings
@@ -25,6 +26,7 @@ from .program import Program
 
 EXIT = -1
 MOST_DIFFERENCES = 5
+LEAST_ADDRESS = 1 << 32
 MOST_LOOKED_AT = 10_000  # differing values, to find one that is no reading of the clock
 REST = 4.0  # how many times its own time a verification waits for the next
 WORLDS = {"random": "Python's random state", "numpy": "NumPy's random state", "torch": "torch's random state or modes",
@@ -85,18 +87,23 @@ class Verifier:
             return f"{first} is not as recorded"
         try:
             comparison = self._comparison(scan, checkpoint, digests)
+            addresses = _Addresses(scan)
             for index in differing:
-                found = self._first_that_counts(comparison, index, title(digests.names[index]))
+                name = title(digests.names[index])
+                found = self._first_that_counts(comparison, index, name, addresses)
                 if found is not None:
                     return readable(str(found))
         except Exception as error:  # only the description failed: that something differs is certain
             return f"{first} is not as recorded (what differs in it cannot be read: {type(error).__name__}: {error})"
         return None
 
-    def _first_that_counts(self, comparison: Comparison, index: int, name: str) -> Difference | None:
+    def _first_that_counts(
+        self, comparison: Comparison, index: int, name: str, addresses: _Addresses
+    ) -> Difference | None:
         found = list(itertools.islice(comparison.root(index, name), MOST_LOOKED_AT))
         if not found:
             return Difference(name, None, None, "built or shared otherwise than in the run")
+        found = [each for each in found if not addresses.are_both(each.was, each.now)]
         counting = [each for each in found if not self.readings.are_both(each.was, each.now)]
         for each in found:
             if not counting and each.path not in self.clock and len(self.clock) < MOST_DIFFERENCES:
@@ -116,6 +123,22 @@ class Verifier:
     def cannot(self, reason: str) -> None:
         """A stretch that cannot be compared with anything."""
         self.unverified.append(reason)
+
+
+class _Addresses:
+    """Knows what a program keeps of its objects' addresses, which are others in each process: `self._id = id(x)`."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        self._known: set[int] | None = None
+
+    def are_both(self, was: Any, now: Any) -> bool:
+        if type(was) is not int or type(now) is not int or min(was, now) < LEAST_ADDRESS:
+            return False
+        if self._known is None:
+            parts = (value for obj in self.scan.objects for value in (getattr_dict(obj) or {}).values())
+            self._known = {id(obj) for obj in itertools.chain(self.scan.objects, parts)}
+        return now in self._known
 
 
 class _Recorded:
@@ -167,10 +190,9 @@ def place_of(program: Program, context: Context, loop: Loop | None, iteration: i
     return f"after {named or f'iteration {iteration - 1}'} of {where}"
 
 
-def readings_of(record: Record) -> Readings:
-    """The times of a run."""
+def times_of(record: Record) -> tuple[dict[str, float], float]:
+    """What the clocks said when a run began, and how many seconds it took."""
     run = record.run
     taken = (row.taken for loop in record.loops.values() for row in loop.checkpoints.values())
     ended = run.ended or run.lost or run.started + max(taken, default=0.0)
-    started = {"time": run.started, **run.meta.get("clocks", {})}
-    return Readings(started, ended - run.started)
+    return {"time": run.started, **run.meta.get("clocks", {})}, ended - run.started

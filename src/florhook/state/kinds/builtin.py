@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .base import HEAP_TYPE, Kind, Registry, is_python_class
+from .base import HEAP_TYPE, Kind, Missing, Registry, is_python_class
 from .opaque import UNKNOWN
 
 if TYPE_CHECKING:
@@ -455,6 +455,8 @@ class File(Kind):
         return ("open",)
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        if isinstance(obj, Missing):
+            return
         if content[0] == "closed" and not obj.closed:
             obj.close()
         elif content[0] == "at" and not obj.closed:

@@ -7,6 +7,7 @@ it was at the loop's entry. A *fingerprint* tells: as long as it is the same, so
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -152,6 +153,7 @@ def fingerprint(obj: Any) -> Any:
         return UNKNOWN
     if (
         name in INERT
+        or isinstance(obj, types.ModuleType)  # of a class of its own, or under a name of its own
         or cls.__module__.partition(".")[0] in INERT_PACKAGES
         or cls.__module__ in INERT_PACKAGES
     ):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ... import frames
 from .base import Kind, Registry
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _set_thresholds(thresholds: tuple[int, ...]) -> None:
 PYTHON = World(
     "python",
     [
-        Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        Setting("recursion limit", frames.recursion_limit, frames.set_recursion_limit),
         Setting("garbage collection", gc.get_threshold, _set_thresholds),
         Setting("warnings", _filters, _set_filters),
         Setting("locale", _locales, _set_locales),

@@ -1,0 +1,184 @@
+"""What a replay executes is held to the record: it says what it verified, what differs and by how much."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+from conftest import Flor
+
+from florhook.runtime.clock import Duration, Reading, Readings
+from florhook.state.differences import between, by_how_much, same
+
+STEPS = """
+import os, random, time
+random.seed(1)
+weights, history = [0.0, 0.0, 0.0], {{"loss": []}}
+for epoch in range(6):
+    total = 0.0
+    for step in range(5):
+        total += random.random()
+        time.sleep(0.004)
+    {body}
+    history["loss"].append(total + weights[1])
+    print(epoch, total)
+print("end", total)
+"""
+
+
+def replayed(
+    flor: Flor, body: str, probe: str = "print('@@', epoch, weights)", **changes: str
+) -> tuple[Any, Any]:
+    """Record the program, add a probe to its epochs, replay. The process and the figures."""
+    source = STEPS.format(body=body)
+    flor.write("train.py", source)
+    done = flor("train.py", FLOR_EPSILON="inf")
+    assert done.returncode == 0, done.stderr
+    flor.write("train.py", source.replace("    history[", f"    {probe}\n    history[", 1))
+    stats = flor.home.parent / "stats.json"
+    again = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats), **changes)
+    return again, json.loads(stats.read_text())
+
+
+def test_a_replay_that_agrees_says_so(flor: Flor) -> None:
+    """Each boundary that is reached, and the end, were compared."""
+    done, figures = replayed(flor, "weights[1] += total")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (figures["verified"], figures["diverged"], figures["unverified"]) == (7, 0, 0)
+
+
+@pytest.mark.parametrize("source", ["time.time() % 1", "os.urandom(1)[0] / 256"])
+def test_what_no_replay_can_know_is_named(source: str, flor: Flor) -> None:
+    """Variable, iteration, both values and their distance; exit code 4; later epochs start from the recorded state."""
+    done, figures = replayed(flor, f"weights[1] += {source} if epoch == 2 else 1")
+    assert done.returncode == 4
+    assert (figures["diverged"], figures["verified"]) == (1, 6)
+    match = re.search(r"after epoch=2 of the loop at train\.py:4: weights\[1\]: (\S+) in the run, (\S+) now, (\S+) apart",
+                      done.stderr)  # fmt: skip
+    assert match, done.stderr
+    was, now, apart = map(float, match.groups())
+    assert math.isclose(abs(was - now), apart, rel_tol=0.01)
+    last = json.loads(done.stdout.splitlines()[-1].partition(" 5 ")[2])
+    assert last[1] == pytest.approx(was + 3)  # epochs 3, 4 and 5 added one each to what was recorded
+
+
+def test_times_of_the_clock_are_no_divergence(flor: Flor) -> None:
+    """A start time and a duration are this replay's; that is said, and nothing else is wrong."""
+    done, figures = replayed(flor, "now = time.time(); took = time.perf_counter() - history.get('at', now)")
+    assert done.returncode == 0, done.stderr
+    assert figures["diverged"] == 0
+    assert "florhook: now holds a time of the clock" in done.stderr
+    assert "florhook: took holds a time of the clock" in done.stderr
+
+
+def test_the_clock_of_a_replay_goes_on_from_where_the_run_stood(flor: Flor) -> None:
+    """So that a time limit is not over, when the run is a day old, before the first epoch."""
+    done, _ = replayed(
+        flor, "begun = history.setdefault('begun', time.time())", "print('@@', time.time() - begun < 5)"
+    )
+    assert done.stdout == "@@ True\n" * 6
+
+
+def test_a_data_file_that_was_changed_is_named(flor: Flor) -> None:
+    """Read again in each epoch, its new content makes the state another one."""
+    flor.write("data.txt", "1.5\n")
+    source = STEPS.format(body="weights[1] += float(open('data.txt').read())")
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("data.txt", "1.75\n")
+    flor.write("train.py", source.replace("    history[", "    print('@@', weights[1])\n    history[", 1))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 4
+    assert "data.txt was changed after the run read it" in done.stderr
+    assert "weights[1]: 1.5 in the run, 1.75 now, 0.25 apart" in done.stderr
+
+
+def test_digests_are_kept_where_bytes_are_not(flor: Flor) -> None:
+    """With a budget that has no room for checkpoints, what is executed is verified all the same."""
+    body = "weights[1] += total; big = bytearray(random.randbytes(4_000_000)); time.sleep(0.3)"
+    flor.write("train.py", STEPS.format(body=body))
+    assert flor("train.py", FLOR_EPSILON="0.05").returncode == 0
+    flor.write("train.py", STEPS.format(body=body + "; print('@@', weights)"))
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(stats.read_text())["verified"] >= 3
+
+
+def test_what_is_beyond_the_record_is_said(flor: Flor) -> None:
+    """A stretch with nothing after it to compare with is not verified, and the reason is given."""
+    body = "thing = open('/dev/null').fileno; weights[1] += total"
+    flor.write("train.py", "import threading\nlock = [threading.Thread()]\n" + STEPS.format(body=body))
+    assert flor("train.py", FLOR_EPSILON="1e-9").returncode == 0
+    path = flor.folder / "train.py"
+    path.write_text(path.read_text().replace("    history[", "    print('@@', epoch)\n    history[", 1))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout == "".join(f"@@ {epoch}\n" for epoch in range(6))
+    assert (
+        "florhook: not verified: the loop at train.py:7 from iteration 0 on has nothing in the record"
+        in done.stderr
+    )
+
+
+@pytest.mark.needs_torch
+def test_a_tensor_is_named_as_the_program_names_it(flor: Flor) -> None:
+    """One value of a layer's weight differs: net[1].weight, how many values, by how much."""
+    setup = "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 3))\n"
+    body = "net[1].weight.data[2, 1] = float(os.urandom(1)[0]) + 300 * (epoch == 5)"
+    flor.write("train.py", setup + STEPS.format(body=body))
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    path = flor.folder / "train.py"
+    path.write_text(path.read_text().replace("    history[", "    print('@@', epoch)\n    history[", 1))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 4
+    assert re.search(
+        r"after epoch=\d of the loop at train.py:7: net\[1\]\.weight: 1 of 6 values differ, by up to \d+",
+        done.stderr,
+    )
+
+
+def test_values_are_compared_by_bits() -> None:
+    """NaN is itself, 0.0 is not -0.0, True is not 1."""
+    assert same(math.nan, math.nan)
+    assert not same(0.0, -0.0)
+    assert not same(True, 1)
+    assert between(1, 3) == "1 in the run, 3 now, 2 apart"
+
+
+def test_how_much_memory_differs() -> None:
+    """By the type of its numbers; bytes that were not kept are no numbers."""
+    pytest.importorskip("numpy")
+    was, now = b"\x00\x00\x80\x3f" * 3, b"\x00\x00\x80\x3f" * 2 + b"\x00\x00\x00\x40"  # 1, 1, 1 and 1, 1, 2
+    assert by_how_much(was, now, "float32") == "1 of 3 values differ, by up to 1 (the largest is 1)"
+    assert (
+        by_how_much(b"\x80\x3f", b"\x00\x40", "bfloat16")
+        == "1 of 1 values differ, by up to 1 (the largest is 1)"
+    )
+    assert "not kept" in by_how_much(None, now, "float32")
+    assert by_how_much(was, now[:4], "float32") == "12 bytes in the run, 4 bytes now"
+
+
+def test_readings_and_durations() -> None:
+    """A difference of readings stays a duration through arithmetic; a reading times a number is a number."""
+    start, now = Reading(1000.0), Reading(1002.5)
+    assert type(now - start) is Duration
+    assert now - start == 2.5
+    assert type(0 + 2 * (now - start) / 3) is Duration
+    assert type(sum([now - start, now - start])) is Duration
+    assert type(now * 2) is float
+    assert type(now - 1000.0) is Duration
+    assert f"{now:.1f} {now - start}" == "1002.5 2.5"
+
+
+def test_what_is_taken_for_a_reading() -> None:
+    """A value inside the run's time, with one inside the replay's in its place; nothing else."""
+    readings = Readings({"time": 5000.0}, elapsed=10.0)
+    here = readings.here["time"]
+    assert readings.are_both(5003.0, here)
+    assert not readings.are_both(5003.0, 5004.0)
+    assert not readings.are_both(4000.0, here)
+    assert readings.are_both(17.0, Duration(16.0))
+    assert not readings.are_both("a", "b")
