@@ -602,3 +602,25 @@ def test_trees_of_sklearn() -> None:
     state = carried(dict, change)
     assert state["t"].predict_proba(x).tolist() == expected["t"].predict_proba(x).tolist()
     assert Plain not in type(state["t"]).__mro__
+
+
+@pytest.mark.parametrize("size", [3, 30, 300, 3000])
+@pytest.mark.parametrize("make", [int, str, lambda n: (n, "t")], ids=["int", "str", "tuple"])
+def test_sets_that_shrank_iterate_as_they_did(size: int, make: Callable[[int], Any]) -> None:
+    """A set keeps the table of the time when it was large, and its order, in which `pop` takes the items."""
+
+    def change(s: dict[str, Any]) -> None:
+        s["old"].update(map(make, range(7, size)))
+        s["new"] = set(map(make, range(size, 2 * size)))
+        for name in ("old", "new"):
+            while len(s[name]) > 5:
+                s[name].pop()
+
+    def start() -> dict[str, Any]:
+        return {"old": {make(1)}}
+
+    expected = start()
+    change(expected)
+    state = carried(start, change)
+    for name in ("old", "new"):
+        assert list(state[name]) == list(expected[name])

@@ -9,7 +9,6 @@ import datetime
 import importlib
 import io
 import itertools
-import operator
 import random
 import sys
 import types
@@ -25,6 +24,11 @@ if TYPE_CHECKING:
     from ..scan import Scan
 
 ATTEMPTS, SMALL_SET = 60, 64  # how many orders are tried to get back a set's order, up to which size
+EMPTY_SET, SET_ENTRY, PROBES = (
+    sys.getsizeof(set()),
+    16,
+    10,
+)  # bytes, bytes, and how far from its place an item may lie
 STANDARD_STREAMS = 2  # the highest of their descriptors
 
 
@@ -113,28 +117,55 @@ class Set(Kind):
     def content(self, obj: set[Any], scan: Scan) -> tuple[Any, ...]:
         items = tuple(set.__iter__(obj))
         order = canonical_order(items)
-        if order is None:
-            return items
-        scan.hint(obj, order)
-        return tuple(items[index] for index in order)
+        scan.hint(obj, (order, sys.getsizeof(obj)))
+        return items if order is None else tuple(items[index] for index in order)
 
     def apply(self, obj: set[Any], content: tuple[Any, ...], loader: Loader) -> None:
-        order = loader.hint()
+        order, size = loader.hint()
         items = list(content)
         for place, index in enumerate(order or ()):
             items[index] = content[place]
-        if list(set.__iter__(obj)) == items:
+        if not in_order(obj, items):
+            refill(obj, items, size)
+
+
+def in_order(obj: Any, items: list[Any]) -> bool:
+    """Asked of the table itself, whatever a class made of `__iter__`."""
+    found = set.__iter__(obj) if isinstance(obj, set) else frozenset.__iter__(obj)
+    return list(map(id, found)) == list(map(id, items))
+
+
+def refill(obj: set[Any], items: list[Any], size: int) -> None:
+    """Fill a set so that it iterates in that order, as far as can be: its order is that of a hash table."""
+    for attempt in orders(items):
+        set.clear(obj)
+        for item in attempt:
+            set.add(obj, item)
+        widen(obj, size)
+        if in_order(obj, items):
             return
-        for attempt in itertools.chain((items,), orders(items)):
-            set.clear(obj)
-            for item in attempt:
-                set.add(obj, item)
-            if all(map(operator.is_, set.__iter__(obj), items)):
-                return
+
+
+def widen(obj: set[Any], size: int) -> None:
+    """Give a set the table of one that once held more. `size` is that of the object in bytes.
+
+    A table grows when items are added and keeps its size when they are taken away, so numbers that lie in it beside the
+    items are added and taken away.
+    """
+    places = 1 << ((size - EMPTY_SET) // SET_ENTRY).bit_length() >> 1
+    wanted = places // 4 - len(obj)  # adding a set makes a table of more than twice the items
+    if sys.getsizeof(obj) >= size or wanted <= 0:
+        return
+    taken = {(hash(item) + step) % places for item in obj for step in range(PROBES)}
+    free = (place + places for place in range(places) if place not in taken)
+    fillers = {number for number in itertools.islice(free, wanted) if number not in obj}
+    set.update(obj, fillers)
+    set.difference_update(obj, fillers)
 
 
 def orders(items: list[Any]) -> Iterator[list[Any]]:
     """Orders in which to add items to a set: that of iteration mostly gives itself again, else another one may."""
+    yield items
     yield items[::-1]
     shuffled = list(items)
     draw = random.Random(0)
@@ -171,11 +202,11 @@ class FrozenSet(Kind):
         return tuple(obj)
 
     def create(self, spec: tuple[Any, ...], loader: Loader) -> frozenset[Any]:
-        made = frozenset(spec)
+        made: frozenset[Any] = frozenset()
         for attempt in orders(list(spec)):
-            if all(map(operator.is_, made, spec)):
-                break
             made = frozenset(attempt)
+            if in_order(made, list(spec)):
+                break
         return made
 
     def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
