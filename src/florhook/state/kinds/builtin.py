@@ -29,6 +29,7 @@ EMPTY_SET, SET_ENTRY, PROBES = (
     16,
     10,
 )  # bytes, bytes, and how far from its place an item may lie
+SORTED = (int, str, float, bytes, bool)  # types of items that are compared in another order than the set's
 STANDARD_STREAMS = 2  # the highest of their descriptors
 
 
@@ -118,12 +119,12 @@ class Set(Kind):
         items = tuple(set.__iter__(obj))
         order = canonical_order(items)
         scan.hint(obj, (order, sys.getsizeof(obj)))
-        return items if order is None else tuple(items[index] for index in order)
+        return tuple(items[index] for index in order)
 
     def apply(self, obj: set[Any], content: tuple[Any, ...], loader: Loader) -> None:
         order, size = loader.hint()
         items = list(content)
-        for place, index in enumerate(order or ()):
+        for place, index in enumerate(order):
             items[index] = content[place]
         if not in_order(obj, items):
             refill(obj, items, size)
@@ -175,22 +176,21 @@ def orders(items: list[Any]) -> Iterator[list[Any]]:
     yield items
 
 
-def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
-    """The places of a set's items sorted by value: which order a set has depends on how it grew.
+def canonical_order(items: tuple[Any, ...]) -> list[int]:
+    """The places of a set's items, plain values sorted: which order a set has depends on how it grew.
 
-    None where the items are no plain values; those are compared in the order that they have.
+    Other items come after those, in the order that they have.
     """
-    kinds = set(map(type, items))
-    if tuple in kinds:
-        kinds = (kinds - {tuple}) | set(
-            map(type, itertools.chain.from_iterable(i for i in items if type(i) is tuple))
-        )
-    if not kinds <= {int, str, float, bytes, bool}:
-        return None
+    plain = [index for index, item in enumerate(items) if is_plain(item)]
     try:
-        return sorted(range(len(items)), key=items.__getitem__)
+        plain.sort(key=items.__getitem__)
     except TypeError:
-        return sorted(range(len(items)), key=lambda index: repr(items[index]))
+        plain.sort(key=lambda index: repr(items[index]))
+    return plain + [index for index, item in enumerate(items) if not is_plain(item)]
+
+
+def is_plain(item: Any) -> bool:
+    return type(item) in SORTED if type(item) is not tuple else all(type(part) in SORTED for part in item)
 
 
 class FrozenSet(Kind):
@@ -211,8 +211,7 @@ class FrozenSet(Kind):
 
     def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
         items = tuple(obj)
-        order = canonical_order(items)
-        return items if order is None else tuple(items[index] for index in order)
+        return tuple(items[index] for index in canonical_order(items))
 
 
 class Deque(Kind):
