@@ -569,6 +569,31 @@ def test_sparse_arrays_of_scipy() -> None:
         assert state[name].toarray().tolist() == expected[name].toarray().tolist(), name
 
 
+def test_memory_behind_a_view_that_nobody_sees() -> None:
+    """What was never written differs from process to process, and is no state."""
+
+    def change(fill: int) -> Callable[[dict[str, Any]], None]:
+        def make(s: dict[str, Any]) -> None:
+            memory = np.full(1000, fill)
+            memory[:600] = 1
+            s["part"], s["pair"] = memory[:600], np.full(9, fill)
+            s["pair"] = (s["pair"], s["pair"][2:4])
+
+        return make
+
+    sessions = [Session({}) for _ in range(2)]
+    for fill, session in enumerate(sessions):
+        change(fill)(session.state)
+        session.state["pair"][0][:] = 5
+    assert sessions[0].bytes() == sessions[1].bytes()
+    kept = sessions[0].capture()
+    sessions[1].restore(kept)
+    part, (whole, middle) = sessions[1].state["part"], sessions[1].state["pair"]
+    assert part.tolist() == [1] * 600
+    middle[:] = 7
+    assert whole.tolist() == [5, 5, 7, 7, 5, 5, 5, 5, 5]
+
+
 def test_sparse_arrays_of_pydata() -> None:
     """COO and GCXS, new ones and ones whose attributes were set."""
     sparse = pytest.importorskip("sparse")
