@@ -569,6 +569,31 @@ def test_sparse_arrays_of_scipy() -> None:
         assert state[name].toarray().tolist() == expected[name].toarray().tolist(), name
 
 
+def test_memory_behind_a_view_that_nobody_sees() -> None:
+    """What was never written differs from process to process, and is no state."""
+
+    def change(fill: int) -> Callable[[dict[str, Any]], None]:
+        def make(s: dict[str, Any]) -> None:
+            memory = np.full(1000, fill)
+            memory[:600] = 1
+            s["part"], s["pair"] = memory[:600], np.full(9, fill)
+            s["pair"] = (s["pair"], s["pair"][2:4])
+
+        return make
+
+    sessions = [Session({}) for _ in range(2)]
+    for fill, session in enumerate(sessions):
+        change(fill)(session.state)
+        session.state["pair"][0][:] = 5
+    assert sessions[0].bytes() == sessions[1].bytes()
+    kept = sessions[0].capture()
+    sessions[1].restore(kept)
+    part, (whole, middle) = sessions[1].state["part"], sessions[1].state["pair"]
+    assert part.tolist() == [1] * 600
+    middle[:] = 7
+    assert whole.tolist() == [5, 5, 7, 7, 5, 5, 5, 5, 5]
+
+
 def test_sparse_arrays_of_pydata() -> None:
     """COO and GCXS, new ones and ones whose attributes were set."""
     sparse = pytest.importorskip("sparse")
@@ -602,3 +627,25 @@ def test_trees_of_sklearn() -> None:
     state = carried(dict, change)
     assert state["t"].predict_proba(x).tolist() == expected["t"].predict_proba(x).tolist()
     assert Plain not in type(state["t"]).__mro__
+
+
+@pytest.mark.parametrize("size", [3, 30, 300, 3000])
+@pytest.mark.parametrize("make", [int, float], ids=["int", "float"])
+def test_sets_that_shrank_iterate_as_they_did(size: int, make: Callable[[int], Any]) -> None:
+    """A set keeps the table of the time when it was large, and its order, in which `pop` takes the items."""
+
+    def change(s: dict[str, Any]) -> None:
+        s["old"].update(map(make, range(7, size)))
+        s["new"] = set(map(make, range(size, 2 * size)))
+        for name in ("old", "new"):
+            while len(s[name]) > 5:
+                s[name].pop()
+
+    def start() -> dict[str, Any]:
+        return {"old": {make(1)}}
+
+    expected = start()
+    change(expected)
+    state = carried(start, change)
+    for name in ("old", "new"):
+        assert list(state[name]) == list(expected[name])

@@ -128,6 +128,9 @@ class Scan:
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
         self._alive: list[int] = []
+        self.shown_by: dict[
+            int, Any
+        ] = {}  # by address of an array that nothing but a view of it holds: that view
         self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
         self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address

@@ -10,7 +10,6 @@ import gc
 import importlib
 import io
 import itertools
-import operator
 import random
 import sys
 import types
@@ -27,6 +26,12 @@ if TYPE_CHECKING:
 
 FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not in itself
 ATTEMPTS, SMALL_SET = 60, 64  # how many orders are tried to get back a set's order, up to which size
+EMPTY_SET, SET_ENTRY, PROBES = (
+    sys.getsizeof(set()),
+    16,
+    10,
+)  # bytes, bytes, and how far from its place an item may lie
+SORTED = (int, str, float, bytes, bool)  # types of items that are compared in another order than the set's
 STANDARD_STREAMS = 2  # the highest of their descriptors
 
 
@@ -115,28 +120,55 @@ class Set(Kind):
     def content(self, obj: set[Any], scan: Scan) -> tuple[Any, ...]:
         items = tuple(set.__iter__(obj))
         order = canonical_order(items)
-        if order is None:
-            return items
-        scan.hint(obj, order)
+        scan.hint(obj, (order, sys.getsizeof(obj)))
         return tuple(items[index] for index in order)
 
     def apply(self, obj: set[Any], content: tuple[Any, ...], loader: Loader) -> None:
-        order = loader.hint()
+        order, size = loader.hint()
         items = list(content)
-        for place, index in enumerate(order or ()):
+        for place, index in enumerate(order):
             items[index] = content[place]
-        if list(set.__iter__(obj)) == items:
+        if not in_order(obj, items):
+            refill(obj, items, size)
+
+
+def in_order(obj: Any, items: list[Any]) -> bool:
+    """Asked of the table itself, whatever a class made of `__iter__`."""
+    found = set.__iter__(obj) if isinstance(obj, set) else frozenset.__iter__(obj)
+    return list(map(id, found)) == list(map(id, items))
+
+
+def refill(obj: set[Any], items: list[Any], size: int) -> None:
+    """Fill a set so that it iterates in that order, as far as can be: its order is that of a hash table."""
+    for attempt in orders(items):
+        set.clear(obj)
+        for item in attempt:
+            set.add(obj, item)
+        widen(obj, size)
+        if in_order(obj, items):
             return
-        for attempt in itertools.chain((items,), orders(items)):
-            set.clear(obj)
-            for item in attempt:
-                set.add(obj, item)
-            if all(map(operator.is_, set.__iter__(obj), items)):
-                return
+
+
+def widen(obj: set[Any], size: int) -> None:
+    """Give a set the table of one that once held more. `size` is that of the object in bytes.
+
+    A table grows when items are added and keeps its size when they are taken away, so numbers that lie in it beside the
+    items are added and taken away.
+    """
+    places = 1 << ((size - EMPTY_SET) // SET_ENTRY).bit_length() >> 1
+    wanted = places // 4 - len(obj)  # adding a set makes a table of more than twice the items
+    if sys.getsizeof(obj) >= size or wanted <= 0:
+        return
+    taken = {(hash(item) + step) % places for item in obj for step in range(PROBES)}
+    free = (place + places for place in range(places) if place not in taken)
+    fillers = {number for number in itertools.islice(free, wanted) if number not in obj}
+    set.update(obj, fillers)
+    set.difference_update(obj, fillers)
 
 
 def orders(items: list[Any]) -> Iterator[list[Any]]:
     """Orders in which to add items to a set: that of iteration mostly gives itself again, else another one may."""
+    yield items
     yield items[::-1]
     shuffled = list(items)
     draw = random.Random(0)
@@ -146,22 +178,21 @@ def orders(items: list[Any]) -> Iterator[list[Any]]:
     yield items
 
 
-def canonical_order(items: tuple[Any, ...]) -> list[int] | None:
-    """The places of a set's items sorted by value: which order a set has depends on how it grew.
+def canonical_order(items: tuple[Any, ...]) -> list[int]:
+    """The places of a set's items, plain values sorted: which order a set has depends on how it grew.
 
-    None where the items are no plain values; those are compared in the order that they have.
+    Other items come after those, in the order that they have.
     """
-    kinds = set(map(type, items))
-    if tuple in kinds:
-        kinds = (kinds - {tuple}) | set(
-            map(type, itertools.chain.from_iterable(i for i in items if type(i) is tuple))
-        )
-    if not kinds <= {int, str, float, bytes, bool}:
-        return None
+    plain = [index for index, item in enumerate(items) if is_plain(item)]
     try:
-        return sorted(range(len(items)), key=items.__getitem__)
+        plain.sort(key=items.__getitem__)
     except TypeError:
-        return sorted(range(len(items)), key=lambda index: repr(items[index]))
+        plain.sort(key=lambda index: repr(items[index]))
+    return plain + [index for index, item in enumerate(items) if not is_plain(item)]
+
+
+def is_plain(item: Any) -> bool:
+    return type(item) in SORTED if type(item) is not tuple else all(type(part) in SORTED for part in item)
 
 
 class FrozenSet(Kind):
@@ -173,17 +204,16 @@ class FrozenSet(Kind):
         return tuple(obj)
 
     def create(self, spec: tuple[Any, ...], loader: Loader) -> frozenset[Any]:
-        made = frozenset(spec)
+        made: frozenset[Any] = frozenset()
         for attempt in orders(list(spec)):
-            if all(map(operator.is_, made, spec)):
-                break
             made = frozenset(attempt)
+            if in_order(made, list(spec)):
+                break
         return made
 
     def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
         items = tuple(obj)
-        order = canonical_order(items)
-        return items if order is None else tuple(items[index] for index in order)
+        return tuple(items[index] for index in canonical_order(items))
 
 
 class Deque(Kind):

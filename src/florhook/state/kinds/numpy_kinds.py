@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,15 +54,21 @@ class NdArray(Kind):
         return np.empty_like(model.view(cls), order="K")
 
     def content(self, obj: Any, scan: Scan) -> Any:
+        alone = shows_alone(obj)
         base = owner_of(obj)
         attributes = None if type(obj) is np.ndarray else tuple((getattr_dict(obj) or {}).items())
         geometry = (obj.dtype, obj.shape, obj.flags.writeable, attributes)
         if base is not None:
+            if alone:
+                scan.shown_by[id(base)] = obj
             return (*geometry, base, offset_in(obj, base), None)
         if obj.dtype.hasobject:
             return (*geometry, None, 0, fields_of(obj.view(np.ndarray)))
-        address = obj.__array_interface__["data"][0]
-        return (*geometry, None, 0, scan.memory(("array", address), address, obj.nbytes))
+        address = key = obj.__array_interface__["data"][0]
+        view = scan.shown_by.get(id(obj))
+        if view is not None:
+            address = address_of(scan.keep(without_the_rest(obj, view)))
+        return (*geometry, None, 0, scan.memory(("array", key), address, obj.nbytes))
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
         dtype, shape, writeable, attributes, base, _, data = content
@@ -207,6 +214,32 @@ def owner_of(obj: Any) -> Any:
     if isinstance(base, memoryview) and isinstance(base.obj, (bytearray, np.ndarray)):
         return base.obj
     return None
+
+
+def shows_alone(view: Any) -> bool:
+    """Whether nobody but this view holds its base, so that nothing shows what lies there beside it.
+
+    SciPy and others make large arrays, fill the first part and keep a view of that. Behind it is whatever was in
+    memory, which differs from process to process.
+    """
+    alone = holders_of_base(view) == ALONE
+    return bool(alone and view.flags.forc and type(view.base) is np.ndarray and not view.dtype.hasobject)
+
+
+def without_the_rest(base: Any, view: Any) -> Any:
+    """A copy of an array's memory, with nothing but what a view shows of it."""
+    made = np.zeros(base.nbytes, np.uint8)
+    start = offset_in(view, base)
+    ctypes.memmove(address_of(made) + start, address_of(view), view.nbytes)
+    return made
+
+
+def holders_of_base(view: Any) -> int:
+    base = view.base
+    return sys.getrefcount(base)
+
+
+ALONE = holders_of_base(np.empty(2)[:1])
 
 
 def address_of(obj: Any) -> int:

@@ -363,16 +363,17 @@ class Generator(Kind):
 def memory_owner(storage: Any, scan: Scan) -> tuple[Any, int]:
     """The array, bytearray or other storage that the walk met in whose memory a storage lies, and where in it.
 
-    Of several, one that need not be made is best, then the largest, then the first that was met: so that of two
-    storages over the same memory one has it from the other.
+    Of several, one that need not be made is best, then one that owns its memory for sure, then the largest, then the
+    first that was met: so that of two storages over the same memory one has it from the other.
     """
     start, size = storage.data_ptr(), storage.nbytes()
-    around: list[tuple[bool, int, int, Any, int]] = []
+    around: list[tuple[tuple[Any, ...], Any, int]] = []
     for number, (obj, kind) in enumerate(zip(scan.objects, scan.kinds, strict=True)):
         address, length = _owned(obj, kind)
         if address <= start and start + size <= address + length:
-            around.append((scan.was_alive(number), length, -number, obj, start - address))
-    *_, owner, offset = max(around, key=operator.itemgetter(0, 1, 2))  # the storage itself is among them
+            rank = (scan.was_alive(number), kind.name != "storage", length, -number)
+            around.append((rank, obj, start - address))
+    _, owner, offset = max(around, key=operator.itemgetter(0))  # the storage itself is among them
     return (None, 0) if owner is storage else (owner, offset)
 
 
