@@ -11,7 +11,7 @@ from .errors import FlorError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
 
-VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats")
+VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at")
 SWITCHES = ("force", "trust", "help", "version")
 SUBCOMMANDS = ("runs", "show", "sitedir")
 LATER = ("logs", "diff", "view", "shell", "verify", "gc", "export", "doctor", "replay")
@@ -122,7 +122,9 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
 
         raise SystemExit(replay(target, settings))
     elif settings.mode == "resume":
-        raise UsageError("FLOR_MODE=resume is not there yet; record again, or replay the run that ended")
+        from .replay.resume import resume
+
+        resume(target, settings)
     else:
         from .record import run_plainly
 

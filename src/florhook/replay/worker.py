@@ -82,7 +82,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         os._exit(exit_code)
 
     overlay = Overlay(Path(task["overlay"]), through=[settings.home])
-    history = FileHistory(record.run.started, record.run.ended)
+    history = FileHistory(record.run.origin, record.run.ended)
 
     def unknown(path: str) -> None:
         if EVERYTHING not in task["avoid"]:
@@ -114,7 +114,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         overlay.before_read(files.before_read)
         overlay.install()
         made = made_since(
-            record.states.get(LISTING), os.getcwd(), str(settings.home), record.run.started, record.run.ended
+            record.states.get(LISTING), os.getcwd(), str(settings.home), record.run.origin, record.run.ended
         )
         with overlay.paused():
             files.begin_without(made)

@@ -19,7 +19,7 @@ import xxhash
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..state.restore import Loader
-from ..state.scan import Root, Scan
+from ..state.scan import Entry, Root, Scan
 from ..store.rows import CheckpointRow
 from .context import Context, Tracker, flow_of, labels_of
 from .positions import can_position, positioned
@@ -41,6 +41,7 @@ class Turn:
         self.cells = cells
         self.entry_names: list[Name] = []
         self.live: list[Any] | None = None  # the objects of the entry scan, by number
+        self.entry: Entry | None = None  # the same for who records from here on
         self.steps: deque[Step] = deque([Step(None)])
         self.step = Step(None)
         self.flow: Iterator[Any] | None = None  # the iterable's items, counted
@@ -134,8 +135,8 @@ class Replayer(Tracker):
             return context.iterable
         return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
 
-    def step(self, site: int) -> bool:
-        frame = sys._getframe(1)
+    def step(self, site: int, frame: FrameType | None = None) -> bool:
+        frame = frame or sys._getframe(1)
         context = self._context(site, frame)
         turn: Turn = context.extra
         turn.restored = None
@@ -157,8 +158,8 @@ class Replayer(Tracker):
     def completed(self, site: int) -> bool:
         return bool(self._context(site, sys._getframe(1)).extra.finished)
 
-    def leave(self, site: int) -> None:
-        frame = sys._getframe(1)
+    def leave(self, site: int, frame: FrameType | None = None) -> None:
+        frame = frame or sys._getframe(1)
         context = self._context(site, frame)
         if not self._is_main():
             self._foreign_stack().remove(context)
@@ -199,7 +200,11 @@ class Replayer(Tracker):
             return None
         else:
             number = parent.extra.loop.row.ctx
-        return self.record.by_place.get((number, context.parent_iteration, context.site.key, context.nth))
+        return self.record.by_place.get((number, context.parent_iteration, self._key(context), context.nth))
+
+    def _key(self, context: Context) -> str:
+        """The recorded name of the loop."""
+        return context.site.key
 
     def _local(self, site: int, index: int, frame: FrameType) -> Name:
         return ("local", 0, frame.f_code.co_name, self.program.sites[site].names[index])
@@ -246,8 +251,11 @@ class Replayer(Tracker):
             return self._note(context, f"its state cannot be read ({type(error).__name__}: {error})")
         if shape_digest(scan.shape()) != shape:
             return self._note(context, "its state has another structure than in the record")
-        turn.live = scan.objects
+        self._entered(turn, scan)
         return True
+
+    def _entered(self, turn: Turn, scan: Scan) -> None:
+        turn.live = scan.objects
 
     def _roots(self, context: Context, turn: Turn, frame: FrameType) -> dict[Name, Any]:
         return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
