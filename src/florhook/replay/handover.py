@@ -22,6 +22,7 @@ from .overlay import Overlay
 
 WRITERS = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 SQLITE = b"SQLite format 3\0"
+DELETED = " (deleted)"  # how the kernel spells it
 SOME = 4  # files to name in one line
 
 
@@ -37,8 +38,8 @@ class Handover:
     def check(self) -> None:
         """CannotRestoreError where something holds on to a file of the overlay that cannot be exchanged below it."""
         _flush_files()
-        for _, path in self._descriptors():
-            with open(self._upper + path, "rb") as file:
+        for descriptor, path in self._descriptors():
+            with self.overlay.paused(), open(f"/proc/self/fd/{descriptor}", "rb") as file:
                 if file.read(len(SQLITE)) == SQLITE:
                     raise CannotRestoreError(f"{path} is open as a database")
         with open("/proc/self/maps", "rb") as maps:
@@ -67,17 +68,22 @@ class Handover:
                     path = os.readlink(f"/proc/self/fd/{name}")
                 except OSError:
                     continue
-                if path.startswith(self._upper + "/") and os.path.isfile(path):
-                    yield int(name), path[len(self._upper) :]
+                users = path[len(self._upper) :].removesuffix(DELETED)
+                # A jump makes the overlay forget a version; what the program itself has deleted is nowhere any more.
+                there = os.path.isfile(path) or (path.endswith(DELETED) and os.path.exists(users))
+                if path.startswith(self._upper + "/") and there:
+                    yield int(name), users
 
     def _exchange(self, descriptor: int, path: str) -> None:
         """Make a descriptor lead to the real file."""
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
+        ours = f"/proc/self/fd/{descriptor}"
         if not os.path.exists(path):
-            _place(self._upper + path, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            shutil.copyfile(ours, path)
         elif writes and path not in self._given:
-            self.bring_to(path, os.fstat(descriptor).st_size, self._upper + path)
+            self.bring_to(path, os.fstat(descriptor).st_size, ours)
         self._given.add(path)
         offset = os.lseek(descriptor, 0, os.SEEK_CUR)
         new = os.open(path, flags & (os.O_ACCMODE | os.O_APPEND) | os.O_CLOEXEC)
