@@ -54,7 +54,7 @@ from .handover import SOME, AppendWatch, Handover
 from .overlay import Overlay
 from .record import Record
 from .resume_edits import find_changes, without_effect
-from .resume_plan import FROM_THE_BEGINNING, Point, find_moment, parse_moment, place_text, points
+from .resume_plan import FROM_THE_BEGINNING, NOT_AFTER, Point, find_moment, parse_moment, place_text, points
 from .sources import path_now
 from .supervisor import check_same_program
 
@@ -190,7 +190,9 @@ class Attempt:
         }
 
         def unknown(path: str) -> None:
-            self.again(FROM_THE_BEGINNING, f"{path} was written again later in the run")
+            # The place that it jumped to last needs no file on the way.
+            jumped = history.restored_at - history.started
+            self.again(f"{NOT_AFTER}{jumped}", f"{path} was written again later in the run")
 
         files = Files(overlay, history, unknown, lambda path: None, sources)
 

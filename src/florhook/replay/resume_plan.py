@@ -18,6 +18,7 @@ from .plan import EXIT, value_or_number
 from .record import Loop, Record
 
 FROM_THE_BEGINNING = "*"  # to be avoided: every checkpoint
+NOT_AFTER = "after:"  # to be avoided: checkpoints later than these seconds since the origin
 MOST_MISSES = 3  # so many unusable checkpoints of a loop speak for the others
 MOST_VALUES = 8
 
@@ -59,6 +60,8 @@ def points(record: Record, avoid: Collection[str], sites: Collection[str], befor
     if FROM_THE_BEGINNING in avoid:
         return []
     misses = Counter(name.partition("@")[0] for name in avoid if "@" in name)
+    limits = [float(name[len(NOT_AFTER) :]) for name in avoid if name.startswith(NOT_AFTER)]
+    before, printed = min([before, *limits]), len(record.output)
     found = []
     for loop in record.loops.values():
         around = _around(record, loop)
@@ -70,7 +73,8 @@ def points(record: Record, avoid: Collection[str], sites: Collection[str], befor
         for checkpoint in loop.checkpoints.values():
             point = Point(loop, checkpoint, around or {})
             left = checkpoint.iteration != EXIT or loop.row.exit in ("end", "break")
-            if left and checkpoint.taken <= before and point.name not in avoid:
+            whole = checkpoint.out <= printed  # else the run was killed before the rest was sent
+            if left and whole and checkpoint.taken <= before and point.name not in avoid:
                 found.append(point)
     return sorted(found, key=lambda point: point.checkpoint.taken, reverse=True)
 

@@ -391,6 +391,7 @@ class Recorder(Tracker):
             Piece(("table", context.site_id), memoryview(table), compress=True),
             *(Piece(leaf.key, leaf.view) for leaf in scan.leaves),
         ]
+        self._flush_output()  # first, so that no checkpoint is there without what had been printed by then
         taken = self.recording.checkpoint(row, pieces)
         seconds = time.perf_counter() - began
         self.stall += seconds

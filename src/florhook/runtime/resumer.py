@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from ..replay.plan import EXIT, Question, Step
 from ..replay.record import Loop, Record
-from ..replay.resume_plan import Point
+from ..replay.resume_plan import NOT_AFTER, Point
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
 from .context import Context
@@ -58,8 +58,18 @@ class Resumer(Replayer):
         self.again(self.restoring_now or site, reason)
 
     def stray(self) -> NoReturn:
-        """The program did not come to the point."""
-        self.again(self.point.name, "the program took another way than in the run")
+        """The program did not come to the point: neither will it to what is later than where it parted."""
+        last = max(
+            (context.extra.loop for context in self.stack if context.extra.loop), key=_entered, default=None
+        )
+        inner = [self.record.loops[ctx] for ctx in self.point.around if ctx in self.record.loops]
+        ahead = [
+            loop for loop in (*inner, self.point.loop) if last is None or _entered(loop) > _entered(last)
+        ]
+        parted = _entered(ahead[0]) if ahead else 0.0
+        if last is not None and last.row.left is not None and last.row.ctx not in self.point.open:
+            parted = min(parted, last.row.left)
+        self.again(f"{NOT_AFTER}{parted - LEAST_PAUSE}", "the program took another way than in the run")
 
     # The way to the point ------------------------------------------------------------------------------------
 
@@ -270,6 +280,10 @@ class Resumed(Recorder):
 
     def _boundary(self, context: Context, frame: FrameType) -> None:
         super()._boundary(context, _users(frame))
+
+
+def _entered(loop: Loop) -> float:
+    return loop.row.entered
 
 
 def marks_before(loop: Loop, iteration: int, record: Record, marks: Mapping[str, str]) -> int:
