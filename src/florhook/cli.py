@@ -13,8 +13,8 @@ from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at")
 SWITCHES = ("force", "trust", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir")
-LATER = ("logs", "diff", "view", "shell", "verify", "gc", "export", "doctor", "replay")
+SUBCOMMANDS = ("runs", "show", "sitedir", "shell")
+LATER = ("logs", "diff", "view", "verify", "gc", "export", "doctor", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -136,6 +136,11 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .activate import sitedir
 
         print(sitedir())
+        return
+    if words[0] == "shell":
+        from .shell import shell
+
+        shell(settings, words[1:])
         return
     from .views.tables import runs_table, show_run
 

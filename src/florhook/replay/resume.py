@@ -41,7 +41,7 @@ from ..runtime import entropy, probes
 from ..runtime.listing import files_below, made_since
 from ..runtime.program import Program
 from ..runtime.recorder import Recorder
-from ..runtime.resumer import Resumed, Resumer
+from ..runtime.resumer import Guide, Resumed, Resumer
 from ..runtime.roots import program_starts
 from ..settings import Settings
 from ..state.restore import CannotRestoreError
@@ -53,7 +53,7 @@ from .files import LATER, FileHistory, Files
 from .handover import SOME, AppendWatch, Handover
 from .overlay import Overlay
 from .record import Record
-from .resume_edits import find_changes, without_effect
+from .resume_edits import Changes, find_changes, without_effect
 from .resume_plan import FROM_THE_BEGINNING, NOT_AFTER, Point, find_moment, parse_moment, place_text, points
 from .sources import path_now
 from .supervisor import check_same_program
@@ -85,7 +85,7 @@ def _begin(target: Target, settings: Settings) -> NoReturn:
             raise RefusedError(f"run {run.id} is still running")
         record = Record(store, store.find(run.id))
         before = _look(target, settings, record, wanted)
-    _start_again({"run": run.id, "before": before, "avoid": [], "already": 0}, run, dict(os.environ))
+    start_again({"run": run.id, "before": before, "avoid": [], "already": 0}, run, dict(os.environ))
 
 
 def _look(target: Target, settings: Settings, record: Record, wanted: dict[str, int] | None) -> float | None:
@@ -107,7 +107,7 @@ def _look(target: Target, settings: Settings, record: Record, wanted: dict[str, 
     return None
 
 
-def _start_again(task: dict[str, Any], run: RunRow, environ: dict[str, str]) -> NoReturn:
+def start_again(task: dict[str, Any], run: RunRow, environ: dict[str, str]) -> NoReturn:
     seed = str(run.meta.get("hash_seed", ""))
     hash_seed = {HASH_SEED: f"{seed}:{environ.get('PYTHONHASHSEED', '')}", "PYTHONHASHSEED": seed or "random"}
     os.execve(
@@ -127,7 +127,7 @@ class Attempt:
         self.store = Store.open(settings.home)
         self.record = Record(self.store, self.store.find(task["run"]))
         self.run_before = self.record.run
-        self.changes = find_changes(self.record.sources, self.run_before, self.folder)
+        self.changes = self._find_changes()
         self.program = Program(replaying=True, ordinary=True)
         self.program.diff = self._diff
         self.point = self._choose()
@@ -143,6 +143,9 @@ class Attempt:
         """The program's own run."""
         watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
         run(self.target, self.program.transform, self._at_start, self._at_exit)
+
+    def _find_changes(self) -> Changes:
+        return find_changes(self.record.sources, self.run_before, self.folder)
 
     def _choose(self) -> Point | None:
         sites = set(self.changes.keys.values())
@@ -161,27 +164,35 @@ class Attempt:
 
     # The program starts --------------------------------------------------------------------------------------
 
-    def _at_start(self, module: ModuleType) -> None:
+    def _begin_program(self, module: ModuleType) -> None:
         builtins.__flor__ = probes  # type: ignore[attr-defined]
         vars(module)["__flor__"] = probes
         program_starts()
         entropy.guarded(self._set_state)(entropy.PYTHON)
         self.held.install()
+
+    def _at_start(self, module: ModuleType) -> None:
+        self._begin_program(module)
         if self.point is None:
             self._take_over(None)
             return
         self.resumer = Resumer(
             self.program, self.record, self.point, self.changes.keys, self.again, self._take_over
         )
+        self._guide(self.resumer)
+
+    def _guide(self, guide: Guide) -> None:
+        """Let the program run to its place, in an overlay."""
+        guide.unusable = frozenset(self.task["avoid"])
         self.overlay = Overlay(self._scratch("replays"), through=[self.settings.home])
-        files = self._files(self.overlay, self.resumer)
-        probes.use(self.resumer)
+        files = self._files(self.overlay, guide)
+        probes.use(guide)
         self.overlay.before_read(files.before_read)
         self.overlay.install()
         with self.overlay.paused():
             files.begin_without(self._made())
 
-    def _files(self, overlay: Overlay, resumer: Resumer) -> Files:
+    def _files(self, overlay: Overlay, guide: Guide) -> Files:
         """Which versions of files the program finds on its way to the point."""
         history = FileHistory(self.run_before.origin, self.run_before.ended)
         sources = {
@@ -199,7 +210,7 @@ class Attempt:
         def restored(checkpoint: CheckpointRow, before: float) -> None:
             files.jumped(before, checkpoint.taken)
 
-        resumer.on_restore, resumer.bring_file_to = restored, files.bring_to
+        guide.on_restore, guide.bring_file_to = restored, files.bring_to
         return files
 
     def _made(self) -> list[str]:
@@ -384,9 +395,9 @@ class Attempt:
                 sys.stdout.flush()
             self.recorder.problem = reason
             self.recorder.finish(AGAIN, PATIENCE)
-        _end_children()
+        end_children()
         os.chdir(self.folder)
-        _start_again({**self.task, "avoid": avoid, "already": already}, self.run_before, self.environ)
+        start_again({**self.task, "avoid": avoid, "already": already}, self.run_before, self.environ)
 
     def _at_exit(self, exit_code: int) -> None:
         recorder = self.recorder
@@ -410,7 +421,7 @@ def _figures(resumer: Resumer, recorder: Recorder) -> dict[str, Any]:
     }
 
 
-def _end_children() -> None:
+def end_children() -> None:
     """Workers of the program's would wait for a parent that is not theirs any more."""
     processes = sys.modules.get("multiprocessing.process")
     for child in getattr(processes, "active_children", list)():

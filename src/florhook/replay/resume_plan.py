@@ -51,6 +51,10 @@ class Moment:
     iteration: int
     began: float
 
+    def around(self, record: Record) -> dict[int, int]:
+        """The loop executions that are open then, outermost first, and of each the iteration."""
+        return {**(_around(record, self.loop) or {}), self.loop.row.ctx: self.iteration}
+
 
 def points(record: Record, avoid: Collection[str], sites: Collection[str], before: float) -> list[Point]:
     """The places to go on from, newest first, but those that are to be avoided or later than `before`.

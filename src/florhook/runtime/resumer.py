@@ -31,12 +31,66 @@ from .replayer import Replayer, Turn
 LEAST_PAUSE = 1e-3  # seconds between the run before and this one, should the clock have been set back
 
 
-class Resumer(Replayer):
-    """Runs the program up to `point`, then calls `take_over(self)`, which gives the recorder.
+class Guide(Replayer):
+    """Brings the program into given iterations of given loop executions (`around`, by number in the record).
 
-    `restart(name, reason)` ends this attempt; the next leaves out what has that name: a checkpoint, or a loop's site.
-    `keys` maps loops of the program of now to those of the record.
+    Loops on the way are skipped by their exits, or run. `restart(name, reason)` ends this attempt; the next leaves out
+    what has that name: a checkpoint, or a loop's site. `keys` maps loops of the program of now to those of the record.
     """
+
+    def __init__(
+        self,
+        program: Program,
+        record: Record,
+        around: Mapping[int, int],
+        keys: Mapping[str, str],
+        restart: Callable[[str, str], NoReturn],
+    ) -> None:
+        super().__init__(program, record, Question(frozenset(), frozenset()), frozenset(), self._give_up)
+        self.around, self.keys, self.again = around, keys, restart
+        self.restoring_now = ""
+
+    def _give_up(self, site: str, reason: str) -> NoReturn:
+        self.again(self.restoring_now or site, reason)
+
+    # The way to the point ------------------------------------------------------------------------------------
+
+    def _key(self, context: Context) -> str:
+        return self.keys.get(context.site.key, "")
+
+    def _plan(self, context: Context, turn: Turn, frame: FrameType) -> None:
+        loop = turn.loop
+        assert loop is not None
+        if loop.row.ctx in self.around:
+            self._plan_around(context, turn, frame, self.around[loop.row.ctx])
+        else:
+            super()._plan(context, turn, frame)
+
+    def _plan_around(self, context: Context, turn: Turn, frame: FrameType, iteration: int) -> None:
+        """To the newest boundary before the iteration, and on into it."""
+        loop = turn.loop
+        assert loop is not None
+        known = bool(loop.row.entry) and self._enter(context, turn, frame)
+        can_jump = not context.site.tight and can_position(context.site.kind, context.iterable)
+        boundaries = [k for k in loop.checkpoints if 0 <= k <= until]
+        turn.steps = deque([Step(max(boundaries, default=None), iteration + 1, last=True)])
+
+    def _entered(self, turn: Turn, scan: Scan) -> None:
+        super()._entered(turn, scan)
+        turn.entry = Entry(scan)
+
+    def _restore(self, context: Context, turn: Turn, iteration: int) -> None:
+        assert turn.loop is not None
+        self.restoring_now = f"{turn.loop.row.ctx}@{iteration}"
+        super()._restore(context, turn, iteration)
+        self.restoring_now = ""
+
+    def _verify(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> None:
+        """What runs before the point is overwritten there."""
+
+
+class Resumer(Guide):
+    """Runs the program up to `point`, then calls `take_over(self)`, which gives the recorder."""
 
     def __init__(
         self,
@@ -47,15 +101,10 @@ class Resumer(Replayer):
         restart: Callable[[str, str], NoReturn],
         take_over: Callable[[Resumer], Resumed],
     ) -> None:
-        super().__init__(program, record, Question(frozenset(), frozenset()), frozenset(), self._give_up)
-        self.point, self.keys = point, keys
-        self.again, self.take_over = restart, take_over
+        super().__init__(program, record, point.around, keys, restart)
+        self.point, self.take_over = point, take_over
         self.recorder: Resumed | None = None
-        self.restoring_now = ""
         self.on_end = self.stray
-
-    def _give_up(self, site: str, reason: str) -> NoReturn:
-        self.again(self.restoring_now or site, reason)
 
     def stray(self) -> NoReturn:
         """The program did not come to the point: neither will it to what is later than where it parted."""
@@ -71,18 +120,9 @@ class Resumer(Replayer):
             parted = min(parted, last.row.left)
         self.again(f"{NOT_AFTER}{parted - LEAST_PAUSE}", "the program took another way than in the run")
 
-    # The way to the point ------------------------------------------------------------------------------------
-
-    def _key(self, context: Context) -> str:
-        return self.keys.get(context.site.key, "")
-
     def _plan(self, context: Context, turn: Turn, frame: FrameType) -> None:
-        loop = turn.loop
-        assert loop is not None
-        if loop is self.point.loop:
+        if turn.loop is self.point.loop:
             self._plan_point(context, turn, frame)
-        elif loop.row.ctx in self.point.around:
-            self._plan_around(context, turn, frame, self.point.around[loop.row.ctx])
         else:
             super()._plan(context, turn, frame)
 
@@ -93,30 +133,6 @@ class Resumer(Replayer):
         if not self._enter(context, turn, frame):
             self.again(self.point.loop.site.key, self.notes.pop())
         turn.steps = deque([Step(iteration)])
-
-    def _plan_around(self, context: Context, turn: Turn, frame: FrameType, iteration: int) -> None:
-        """To the newest boundary before the iteration that the point lies in, and on into it."""
-        loop = turn.loop
-        assert loop is not None
-        known = bool(loop.row.entry) and self._enter(context, turn, frame)
-        can_jump = not context.site.tight and can_position(context.site.kind, context.iterable)
-        boundaries = (
-            [k for k in loop.checkpoints if 0 <= k <= (iteration if can_jump else 0)] if known else []
-        )
-        turn.steps = deque([Step(max(boundaries, default=None), iteration + 1, last=True)])
-
-    def _entered(self, turn: Turn, scan: Scan) -> None:
-        super()._entered(turn, scan)
-        turn.entry = Entry(scan)
-
-    def _restore(self, context: Context, turn: Turn, iteration: int) -> None:
-        assert turn.loop is not None
-        self.restoring_now = f"{turn.loop.row.ctx}@{iteration}"
-        super()._restore(context, turn, iteration)
-        self.restoring_now = ""
-
-    def _verify(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> None:
-        """What runs before the point is overwritten there."""
 
     def marks(self) -> dict[str, str]:
         """Recorded ids of marks, and the ids of the same functions and loops in this process."""
@@ -151,7 +167,7 @@ class Resumer(Replayer):
                 if context.begun == turn.step.stop:
                     turn.stopped = True
                     return
-                self._boundary(context, turn, _users(sys._getframe(1)))
+                self._boundary(context, turn, users_frame(sys._getframe(1)))
                 before = context.begun
                 yield itertools.islice(flow, 1)
                 if context.begun == before:
@@ -279,7 +295,7 @@ class Resumed(Recorder):
         super().leave(site, frame)
 
     def _boundary(self, context: Context, frame: FrameType) -> None:
-        super()._boundary(context, _users(frame))
+        super()._boundary(context, users_frame(frame))
 
 
 def _entered(loop: Loop) -> float:
@@ -298,9 +314,9 @@ def marks_before(loop: Loop, iteration: int, record: Record, marks: Mapping[str,
     return sum(1 << 8 * int(marks[mark]) for mark in found if mark in marks)
 
 
-def _users(frame: FrameType | None) -> FrameType:
+def users_frame(frame: FrameType | None) -> FrameType:
     """The frame of the program's own that a generator of ours was called from."""
-    while frame is not None and frame.f_globals is globals():
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
         frame = frame.f_back
     assert frame is not None
     return frame

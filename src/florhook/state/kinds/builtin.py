@@ -405,7 +405,7 @@ class File(Kind):
 
 def _closed_file(cls: str, name: str | bytes) -> Any:
     raw = io.FileIO(os.devnull, "r+")
-    raw.name = name  # type: ignore[misc]
+    raw.name = name
     buffered = {"FileIO": None, "BufferedWriter": io.BufferedWriter, "BufferedRandom": io.BufferedRandom}
     kind = buffered.get(cls, io.BufferedReader)
     file: Any = raw if kind is None else kind(raw)
