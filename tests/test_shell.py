@@ -64,6 +64,8 @@ NESTED = """
             while step < limit:
                 total += epoch * step
                 step += 1
+            for position in range(3):
+                total += position
             for index, word in enumerate(["a", "b", "c"]):
                 values.append((word, total))
         return total
@@ -75,8 +77,9 @@ NESTED = """
 @pytest.mark.parametrize(
     ("at", "shown", "wanted"),
     [
-        (["--at", "epoch=2,step=10"], "epoch, step, total", "2 10 525"),
-        (["--at", "epoch=3", "--at", "index=1"], "epoch, word, values[-1]", "3 b ('a', 2610)"),
+        (["--at", "epoch=2,step=10"], "epoch, step, total", "2 10 531"),
+        (["--at", "epoch=1,position=2"], "epoch, position, total", "1 2 439"),
+        (["--at", "epoch=3", "--at", "index=1"], "epoch, word, values[-1]", "3 b ('a', 2622)"),
     ],
 )
 def test_inner_loops_and_fast_ones_are_found(
@@ -102,17 +105,15 @@ def test_the_prompt_is_pythons(flor: Flor) -> None:
     """Errors do not end it, functions and comprehensions see the locals, files are written in an overlay."""
     flor.write("train.py", NUMPY)
     record(flor, "train.py")
-    text = "\n".join(
-        [
-            "1 / 0",
-            "def double():",
-            "    return [2 * epoch for _ in range(2)]",
-            "",
-            "print(double())",
-            "open('mine.txt', 'w').write('x')",
-            "import os; print(os.path.exists('mine.txt'))",
-        ]
-    )
+    text = """
+1 / 0
+def double():
+    return [2 * epoch for _ in range(2)]
+
+print(double())
+open('mine.txt', 'w').write('x')
+import os; print(os.path.exists('mine.txt'))
+"""
     done = ask(flor, text + "\n", "last", "--at", "epoch=3")
     assert done.stdout == "[6, 6]\n1\nTrue\n"
     assert "ZeroDivisionError" in done.stderr

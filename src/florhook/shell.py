@@ -7,6 +7,7 @@ different is what happens there.
 from __future__ import annotations
 
 import code
+import importlib
 import json
 import os
 import sys
@@ -42,7 +43,7 @@ def shell(settings: Settings, words: list[str]) -> None:
             os.chdir(record.run.cwd)
         if target.kind == "script" and not os.path.exists(target.value):
             raise RefusedError(f"{target.value}, which run {record.run.id} is of, is not there any more")
-        task = {"run": record.run.id, "before": None, "avoid": [], "already": 0}
+        task: dict[str, Any] = {"run": record.run.id, "before": None, "avoid": [], "already": 0}
         start_again({**task, "cwd": os.getcwd(), "home": str(settings.home)}, record.run, dict(os.environ))
     pin_hash_seed()
     task = json.loads(text)
@@ -54,7 +55,7 @@ def shell(settings: Settings, words: list[str]) -> None:
 
 def _arguments(settings: Settings, words: list[str]) -> tuple[str, str]:
     """The run and the moment, which may be given in front of `shell` or behind it."""
-    which, at, rest = settings.run, settings.at or "", list(words)
+    which, at, rest = "", settings.at or "", list(words)
     while rest:
         word = rest.pop(0)
         if word == "--at":
@@ -63,11 +64,11 @@ def _arguments(settings: Settings, words: list[str]) -> tuple[str, str]:
             at = ",".join(filter(None, [at, rest.pop(0)]))
         elif word.startswith("--at="):
             at = ",".join(filter(None, [at, word[len("--at=") :]]))
-        elif word.startswith("-") or which != settings.run:
+        elif word.startswith("-") or which:
             raise UsageError(f"shell takes a run and --at epoch=7, not {word!r}")
         else:
             which = word
-    return which, at
+    return which or settings.run, at
 
 
 def target_of(run: RunRow, settings: Settings) -> Target:
@@ -87,15 +88,17 @@ def _place(record: Record, wanted: dict[str, int]) -> tuple[Moment | None, dict[
         try:
             moment = find_moment(record, some)
         except RefusedError:
-            # Iterations that are too short to have rows can only be found by running.
-            recorded = {
-                name for loop in record.loops.values() if loop.iterations for name, _ in loop.site.labels
-            }
-            if names[count - 1] in recorded:
+            if _all_are_known(record, names[count - 1]):
                 raise
-            continue
+            continue  # iterations that are too short to have rows can only be found by running
         return moment, wanted if count < len(names) else {}
     return None, wanted
+
+
+def _all_are_known(record: Record, name: str) -> bool:
+    """Whether the record has the values that a loop variable had in all iterations."""
+    loops = [loop for loop in record.loops.values() if name in dict(loop.site.labels)]
+    return bool(loops) and all(len(loop.iterations) >= loop.known and not loop.site.tight for loop in loops)
 
 
 class Visit(Attempt):
@@ -172,8 +175,9 @@ class Visit(Attempt):
             where = f"at the first line of the loop's body with {where}"
         else:
             where = place_text(self.record, self.point) if self.point is not None else "at its start"
+        line = f":{frame.f_lineno}" if frame.f_lineno else ""
         sys.stderr.write(
-            f"florhook: run {self.run_before.id} {where}, {frame.f_code.co_filename}:{frame.f_lineno}; "
+            f"florhook: run {self.run_before.id} {where}, {frame.f_code.co_filename}{line}; "
             "leave with exit() or Ctrl-D\n"
         )
         sys.stderr.flush()
@@ -208,12 +212,12 @@ def _is_terminal() -> bool:
 
 def _ipython(names: dict[str, Any]) -> bool:
     try:
-        from IPython.terminal.embed import InteractiveShellEmbed
+        embed: Any = importlib.import_module("IPython.terminal.embed")
     except ImportError:
         return False
     module = ModuleType("__main__")
     vars(module).update(names)
-    InteractiveShellEmbed(banner1="", exit_msg="", confirm_exit=False)(local_ns=names, module=module)
+    embed.InteractiveShellEmbed(banner1="", exit_msg="", confirm_exit=False)(local_ns=names, module=module)
     return True
 
 

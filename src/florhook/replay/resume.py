@@ -54,7 +54,16 @@ from .handover import SOME, AppendWatch, Handover
 from .overlay import Overlay
 from .record import Record
 from .resume_edits import Changes, find_changes, without_effect
-from .resume_plan import FROM_THE_BEGINNING, NOT_AFTER, Point, find_moment, parse_moment, place_text, points
+from .resume_plan import (
+    FROM_THE_BEGINNING,
+    NOT_AFTER,
+    Point,
+    find_moment,
+    leave_out,
+    parse_moment,
+    place_text,
+    points,
+)
 from .sources import path_now
 from .supervisor import check_same_program
 
@@ -127,6 +136,7 @@ class Attempt:
         self.store = Store.open(settings.home)
         self.record = Record(self.store, self.store.find(task["run"]))
         self.run_before = self.record.run
+        leave_out(self.record, self.task["avoid"])
         self.changes = self._find_changes()
         self.program = Program(replaying=True, ordinary=True)
         self.program.diff = self._diff
@@ -183,7 +193,6 @@ class Attempt:
 
     def _guide(self, guide: Guide) -> None:
         """Let the program run to its place, in an overlay."""
-        guide.unusable = frozenset(self.task["avoid"])
         self.overlay = Overlay(self._scratch("replays"), through=[self.settings.home])
         files = self._files(self.overlay, guide)
         probes.use(guide)

@@ -78,9 +78,19 @@ def points(record: Record, avoid: Collection[str], sites: Collection[str], befor
             point = Point(loop, checkpoint, around or {})
             left = checkpoint.iteration != EXIT or loop.row.exit in ("end", "break")
             whole = checkpoint.out <= printed  # else the run was killed before the rest was sent
-            if left and whole and checkpoint.taken <= before and point.name not in avoid:
+            if left and whole and checkpoint.taken <= before:
                 found.append(point)
     return sorted(found, key=lambda point: point.checkpoint.taken, reverse=True)
+
+
+def leave_out(record: Record, avoid: Collection[str]) -> None:
+    """Take the checkpoints that cannot be used out of a record."""
+    for loop in record.loops.values():
+        loop.checkpoints = {
+            iteration: checkpoint
+            for iteration, checkpoint in loop.checkpoints.items()
+            if loop.site.key not in avoid and f"{loop.row.ctx}@{iteration}" not in avoid
+        }
 
 
 def _around(record: Record, loop: Loop) -> dict[int, int] | None:

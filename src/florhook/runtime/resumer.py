@@ -72,6 +72,7 @@ class Guide(Replayer):
         assert loop is not None
         known = bool(loop.row.entry) and self._enter(context, turn, frame)
         can_jump = not context.site.tight and can_position(context.site.kind, context.iterable)
+        until = (iteration if can_jump else 0) if known else -1
         boundaries = [k for k in loop.checkpoints if 0 <= k <= until]
         turn.steps = deque([Step(max(boundaries, default=None), iteration + 1, last=True)])
 

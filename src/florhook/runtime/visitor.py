@@ -88,6 +88,16 @@ class Visitor(Guide):
         except GeneratorExit:
             context.broken = True
 
+    def items(self, site: int) -> Any:
+        """Tight loops are looked into as well: the place may be inside."""
+        frame = sys._getframe(1)
+        context = self._context(site, frame)
+        turn: Turn = context.extra
+        turn.restored = None
+        if not turn.runs:
+            return ()
+        return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
+
     def step(self, site: int, frame: FrameType | None = None) -> bool:
         frame = frame or sys._getframe(1)
         context = self._context(site, frame)
