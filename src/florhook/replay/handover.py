@@ -150,14 +150,16 @@ class AppendWatch:
             sys.addaudithook(self._see)
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not self.paths:
+        if event not in ("open", "os.remove") or not self.paths or not isinstance(arguments[0], (str, bytes)):
             return
-        path, _, flags = arguments
-        if not isinstance(flags, int) or not flags & os.O_APPEND or not isinstance(path, (str, bytes)):
+        path, flags = arguments[0], arguments[2] if event == "open" else os.O_TRUNC
+        if not isinstance(flags, int) or not flags & (os.O_APPEND | os.O_TRUNC):
             return
         real = os.path.realpath(os.fsdecode(path))
-        if real in self.paths:
-            self.paths.discard(real)
+        if real not in self.paths:
+            return
+        self.paths.discard(real)
+        if not flags & os.O_TRUNC:  # else it begins anew
             sys.stderr.write(
                 f"florhook: {os.fsdecode(path)} holds what the run before appended after the point of resumption; "
                 "those lines will be in it twice\n"

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from ..descriptors import low_ones_reserved
 from ..errors import RefusedError
 from ..hook.diff import SourceDiff, compare
-from ..launch import Target, run
+from ..launch import INTERRUPTED, Target, run
 from ..logs.held import Held
 from ..logs.output import Tee
 from ..record import (
@@ -69,6 +69,7 @@ from .supervisor import check_same_program
 
 TASK = "FLORHOOK_RESUME"
 WRITER_PATIENCE = 30.0  # seconds for the writer of a run that ended just now
+MOMENT = 0.5  # seconds, where the run itself seems to be still there
 MOST_ATTEMPTS = 20
 AGAIN = 75  # the exit code of an attempt that had begun to record
 
@@ -90,7 +91,7 @@ def _begin(target: Target, settings: Settings) -> NoReturn:
     wanted = parse_moment(settings.at) if settings.at else None
     with Store.open(settings.home) as store:
         run = store.find(settings.run, program_name(target, settings))
-        if not store.wait(run, WRITER_PATIENCE):
+        if not store.wait(run, MOMENT if _runs(run) else WRITER_PATIENCE):
             raise RefusedError(f"run {run.id} is still running")
         record = Record(store, store.find(run.id))
         before = _look(target, settings, record, wanted)
@@ -106,7 +107,7 @@ def _look(target: Target, settings: Settings, record: Record, wanted: dict[str, 
         return None if math.isinf(began) else began
     if run.exit_code == 0:
         raise RefusedError(f"run {run.id} ended well; --at epoch=7 takes it up again at a place inside it")
-    changes = find_changes(record.sources, run, os.getcwd())
+    changes = find_changes(record.sources, run, os.getcwd(), code_of(target))
     if changes.edits and not settings.force:
         edit = changes.edits[0]
         raise RefusedError(
@@ -114,6 +115,15 @@ def _look(target: Target, settings: Settings, record: Record, wanted: dict[str, 
             "--at epoch=7 makes an experiment of its own of it"
         )
     return None
+
+
+def _runs(run: RunRow) -> bool:
+    """Whether the run's process is there, and not only waiting to be buried by its parent."""
+    try:
+        with open(f"/proc/{run.meta.get('pid')}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False
 
 
 def start_again(task: dict[str, Any], run: RunRow, environ: dict[str, str]) -> NoReturn:
@@ -155,7 +165,7 @@ class Attempt:
         run(self.target, self.program.transform, self._at_start, self._at_exit)
 
     def _find_changes(self) -> Changes:
-        return find_changes(self.record.sources, self.run_before, self.folder)
+        return find_changes(self.record.sources, self.run_before, self.folder, code_of(self.target))
 
     def _choose(self) -> Point | None:
         sites = set(self.changes.keys.values())
@@ -283,7 +293,10 @@ class Attempt:
             handover.check()
         except CannotRestoreError as error:
             self.again(FROM_THE_BEGINNING, str(error))
-        handover.run(self.program.user_modules)
+        try:
+            handover.run(self.program.user_modules)
+        except OSError as error:
+            self._cannot(f"{error.filename}: {error.strerror}")
         late = self._written_after(self.point.checkpoint.taken)
         AppendWatch(late - set(handover.cut))
         if handover.cut:
@@ -291,6 +304,13 @@ class Attempt:
         with contextlib.suppress(OSError):
             handover.kept.rmdir()
         return []
+
+    def _cannot(self, reason: str) -> NoReturn:
+        """Nothing was run that the record does not have, so that ending here loses nothing."""
+        sys.stderr.write(f"florhook: run {self.run_before.id} cannot go on here: {reason}\n")
+        sys.stderr.flush()
+        end_children()
+        os._exit(RefusedError.exit_code)
 
     def _written_after(self, taken: float) -> set[str]:
         """Files below the working folder that the run before wrote to after a place of it.
@@ -410,6 +430,8 @@ class Attempt:
 
     def _at_exit(self, exit_code: int) -> None:
         recorder = self.recorder
+        if recorder is None and exit_code == INTERRUPTED:
+            return  # Ctrl-C on the way to the point
         if recorder is None:
             self.again(FROM_THE_BEGINNING, "the program ended before the place where the run is to go on")
         if self.tee is not None:
@@ -419,6 +441,11 @@ class Attempt:
         assert self.row is not None
         figures = {**figures, **skipped, "mode": "resume", "run_id": self.row.id}
         write_stats(self.settings.stats, {**figures, "wall_s": time.perf_counter() - self.started})
+
+
+def code_of(target: Target) -> bytes | None:
+    """The program itself, where it was given on the command line."""
+    return target.value.encode() if target.kind == "code" else None
 
 
 def _figures(resumer: Resumer, recorder: Recorder) -> dict[str, Any]:

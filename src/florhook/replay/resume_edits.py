@@ -28,18 +28,21 @@ class Changes:
     )  # recorded loops that are no more, with their file
 
 
-def find_changes(sources: list[SourceRow], run: RunRow, cwd: str) -> Changes:
-    """Compare every recorded module with its file of now; one that is gone has no loops."""
+def find_changes(sources: list[SourceRow], run: RunRow, cwd: str, code: bytes | None = None) -> Changes:
+    """Compare every recorded module with its file of now; `code` is the program where it has no file.
+
+    A module whose file is gone has no loops any more.
+    """
     changes = Changes()
     for source in sources:
         path = path_now(source.path, run, cwd)
-        _compare(changes, source, path)
+        given = code if source.module == "__main__" else None
+        _compare(changes, source, path, _read(path) if given is None else given)
     return changes
 
 
-def _compare(changes: Changes, source: SourceRow, path: str) -> None:
+def _compare(changes: Changes, source: SourceRow, path: str, new: bytes | None) -> None:
     old = rewrite(ast.parse(source.source, source.path), source.module, source.path).sites
-    new = _read(path) if source.module != "__main__" or os.path.exists(path) else source.source
     if new is None:
         changes.edits.append(Refusal(path, 1, f"module {source.module} is not there any more"))
     if new is None or new == source.source:
