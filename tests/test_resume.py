@@ -418,6 +418,28 @@ def test_files_appended_to_go_on_where_they_were(flor: Flor) -> None:
     assert outcome(flor)["epochs.txt"].decode() == whole or "epochs.txt" in done.stderr
 
 
+LOGGING = """
+    import logging, os
+    logging.basicConfig(filename="log.txt", filemode=MODE, format="%(message)s", level=logging.INFO)
+    logging.info("begin")
+    for epoch in range(6):
+        if epoch == 3 and os.path.exists("die"):
+            raise RuntimeError
+        logging.info("epoch %d", epoch)
+    logging.info("end")
+"""
+
+
+@pytest.mark.parametrize("mode", ["'a'", "'w'"])
+def test_a_log_that_no_checkpoint_sees_loses_nothing(flor: Flor, mode: str) -> None:
+    """The handler of the root logger lies in no module of the program: its file goes on behind what is there."""
+    flor.write("train.py", LOGGING.replace("MODE", mode))
+    wanted = plainly(flor, "train.py")
+    fail(flor, "raise", "train.py", FLOR_EPSILON="inf")
+    done = flor("train.py", FLOR_MODE="resume", FLOR_EPSILON="inf")
+    assert (done.returncode, outcome(flor)) == (0, wanted[1]), done.stderr
+
+
 FROM_EPOCH = """
     import os
     for epoch in range(6):

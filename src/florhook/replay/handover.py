@@ -32,6 +32,7 @@ class Handover:
     def __init__(self, overlay: Overlay, kept: Path) -> None:
         self.overlay, self.kept = overlay, kept
         self.cut: list[str] = []  # the files of which something was
+        self.unknown: set[str] = set()  # files that are open for writing without the checkpoint knowing them
         self._upper = overlay.version_of("")
         self._given: set[str] = set()
 
@@ -46,14 +47,18 @@ class Handover:
             if os.fsencode(self._upper) + b"/" in maps.read():
                 raise CannotRestoreError("a file that the program writes is mapped into memory")
 
-    def run(self, modules: Collection[str]) -> None:
-        """Leave the overlay; `modules` are the program's, which may hold functions that the overlay put in."""
+    def run(self, modules: Collection[str], known: Collection[int]) -> None:
+        """Leave the overlay.
+
+        `modules` are the program's, which may hold functions that the overlay put in; `known` are the descriptors of
+        the files that the checkpoint knew. Others go on behind what the run before wrote to them.
+        """
         open_files = list(self._descriptors())
         self.overlay.uninstall()
         for name in modules:
             self.overlay.put_back(vars(sys.modules[name]) if name in sys.modules else {})
         for descriptor, path in open_files:
-            self._exchange(descriptor, path)
+            self._exchange(descriptor, path, descriptor in known)
         self._move_closed()
         folder = os.getcwd()
         if folder.startswith(self._upper + "/"):
@@ -74,7 +79,7 @@ class Handover:
                 if path.startswith(self._upper + "/") and there:
                     yield int(name), users
 
-    def _exchange(self, descriptor: int, path: str) -> None:
+    def _exchange(self, descriptor: int, path: str, known: bool) -> None:
         """Make a descriptor lead to the real file."""
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
@@ -82,12 +87,16 @@ class Handover:
         if not os.path.exists(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             shutil.copyfile(ours, path)
-        elif writes and path not in self._given:
+        elif writes and known and path not in self._given:
             self.bring_to(path, os.fstat(descriptor).st_size, ours)
         self._given.add(path)
         offset = os.lseek(descriptor, 0, os.SEEK_CUR)
         new = os.open(path, flags & (os.O_ACCMODE | os.O_APPEND) | os.O_CLOEXEC)
-        os.lseek(new, offset, os.SEEK_SET)
+        if writes and not known:
+            self.unknown.add(os.path.realpath(path))
+            os.lseek(new, 0, os.SEEK_END)
+        else:
+            os.lseek(new, offset, os.SEEK_SET)
         os.dup2(new, descriptor, inheritable=os.get_inheritable(descriptor))
         os.close(new)
 
@@ -158,9 +167,16 @@ class AppendWatch:
         real = os.path.realpath(os.fsdecode(path))
         if real not in self.paths:
             return
-        self.paths.discard(real)
-        if not flags & os.O_TRUNC:  # else it begins anew
+        if flags & os.O_TRUNC:  # it begins anew
+            self.paths.discard(real)
+        else:
+            self.tell([real])
+
+    def tell(self, paths: Collection[str]) -> None:
+        """More is appended to these files."""
+        for path in sorted(self.paths.intersection(paths)):
+            self.paths.discard(path)
             sys.stderr.write(
-                f"florhook: {os.fsdecode(path)} holds what the run before appended after the point of resumption; "
+                f"florhook: {path} holds what the run before appended after the point of resumption; "
                 "those lines will be in it twice\n"
             )

@@ -259,7 +259,7 @@ class Attempt:
 
     def _take_over(self, resumer: Resumer | None) -> Resumed:
         """From here on the run goes on: the files are the user's, the output is printed, everything is recorded."""
-        cut = self._leave_overlay()
+        cut = self._leave_overlay(resumer.files if resumer is not None else [])
         row = self.row = self._new_row()
         recording = Recording.start(self.settings.home, row, staging_limit())
         recorder = self.recorder = Resumed(
@@ -283,7 +283,7 @@ class Attempt:
         self.store.close()
         return recorder
 
-    def _leave_overlay(self) -> list[str]:
+    def _leave_overlay(self, files: list[Any]) -> list[str]:
         """Back to the user's files; those that were cut."""
         if self.overlay is None or self.point is None:
             AppendWatch(self._written_after(0.0))
@@ -294,11 +294,11 @@ class Attempt:
         except CannotRestoreError as error:
             self.again(FROM_THE_BEGINNING, str(error))
         try:
-            handover.run(self.program.user_modules)
+            handover.run(self.program.user_modules, [file.fileno() for file in files if not file.closed])
         except OSError as error:
             self._cannot(f"{error.filename}: {error.strerror}")
         late = self._written_after(self.point.checkpoint.taken)
-        AppendWatch(late - set(handover.cut))
+        AppendWatch(late - set(handover.cut)).tell(late & handover.unknown)
         if handover.cut:
             return handover.cut
         with contextlib.suppress(OSError):

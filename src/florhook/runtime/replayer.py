@@ -80,6 +80,7 @@ class Replayer(Tracker):
         self.differences: list[str] = []
         self.notes: list[str] = []
         self.restore_s = 0.0
+        self.files: list[Any] = []  # open for writing, as the last restore knew them
         self.rest_until = 0.0  # when verification may take its turn again
 
     # Injected calls ------------------------------------------------------------------------------------------
@@ -350,7 +351,9 @@ class Replayer(Tracker):
             functools.partial(self.restart, site),
             self.bring_file_to,
         )
-        return loader.load([tuple(name) for name, *_ in json.loads(checkpoint.meta)])
+        values = loader.load([tuple(name) for name, *_ in json.loads(checkpoint.meta)])
+        self.files = loader.files
+        return values
 
     @staticmethod
     def _set_globals(values: dict[Name, Any], before: list[Name]) -> None:

@@ -399,8 +399,10 @@ class File(Kind):
             obj.close()
         elif content[0] == "at" and not obj.closed:
             obj.seek(content[1])
-        elif content[0] == "written" and not obj.closed and obj.tell() != content[1]:
-            loader.bring_file_to(obj, content[1])
+        elif content[0] == "written" and not obj.closed:
+            loader.files.append(obj)
+            if obj.tell() != content[1]:
+                loader.bring_file_to(obj, content[1])
 
 
 def _closed_file(cls: str, name: str | bytes) -> Any:
