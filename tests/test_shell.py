@@ -146,3 +146,24 @@ def test_what_is_not_there_is_said_in_one_line(flor: Flor) -> None:
         assert (done.returncode, done.stdout) == (status, ""), done.stderr
         assert done.stderr.count("\n") == 1
         assert says in done.stderr
+
+
+def test_a_run_without_a_checkpoint_is_not_run(flor: Flor) -> None:
+    """Least of all with its real files."""
+    flor.write("train.py", "open('out.txt', 'a').write('x')\n")
+    record(flor, "train.py")
+    done = ask(flor, "print(1)\n", "last")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_no_checkpoint_holds_is_an_error_at_the_prompt(flor: Flor) -> None:
+    """The prompt goes on: nothing is started anew behind its back."""
+    (flor.folder / "data.txt").write_text("data")
+    flor.write(
+        "train.py", "made = []\nfor epoch in range(5):\n    made.append(open('data.txt'))\n    print(epoch)\n"
+    )
+    record(flor, "train.py")
+    done = ask(flor, "print(len(made))\nmade[0].read()\nprint('still here')\n", "--at", "epoch=3")
+    assert done.stdout == "3\nstill here\n", done.stderr
+    assert "which no checkpoint holds" in done.stderr

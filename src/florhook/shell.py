@@ -10,6 +10,7 @@ import code
 import importlib
 import json
 import os
+import shutil
 import sys
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NoReturn
@@ -117,7 +118,7 @@ class Visit(Attempt):
 
     def run(self) -> None:
         watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
-        run(self.target, self._transform, self._at_start, self._at_exit)
+        run(self.target, self._transform, self.start, self._at_exit)
 
     def _transform(self, source: bytes, path: str, name: str) -> CodeType:
         """The program as it was, whatever has become of it since."""
@@ -128,6 +129,8 @@ class Visit(Attempt):
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)  # what is typed is for the prompt
         os.close(nothing)
+        if not self.wanted and self.point is None:
+            self._cannot("it has no checkpoint; --at epoch=7 runs it up to there")
         if not self.wanted:
             super()._at_start(module)
             return
@@ -138,8 +141,6 @@ class Visit(Attempt):
 
     def _take_over(self, resumer: Resumer | None) -> Resumed:
         """The newest state was asked for."""
-        if resumer is None:
-            raise RefusedError("there is no state")
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_globals.get("__name__") not in self.program.user_modules:
             frame = frame.f_back
@@ -160,6 +161,13 @@ class Visit(Attempt):
         finally:
             self._leave(0)
 
+    def again(self, name: str, reason: str) -> NoReturn:
+        if self.arrived:
+            raise LookupError(reason)  # for whoever typed it
+        if self.stdin >= 0:
+            os.dup2(self.stdin, 0)
+        super().again(name, reason)
+
     def _leave(self, status: int) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -167,6 +175,9 @@ class Visit(Attempt):
             except (OSError, ValueError, AttributeError):
                 continue
         end_children()
+        if self.overlay is not None:
+            with self.overlay.paused():
+                shutil.rmtree(os.path.dirname(self.overlay.version_of("")), ignore_errors=True)
         os._exit(status)
 
     def _say_where(self, frame: FrameType) -> None:

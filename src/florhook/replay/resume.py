@@ -162,7 +162,7 @@ class Attempt:
     def run(self) -> None:
         """The program's own run."""
         watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
-        run(self.target, self.program.transform, self._at_start, self._at_exit)
+        run(self.target, self.program.transform, self.start, self._at_exit)
 
     def _find_changes(self) -> Changes:
         return find_changes(self.record.sources, self.run_before, self.folder, code_of(self.target))
@@ -183,6 +183,13 @@ class Attempt:
         return compare(recorded.source, source, path)
 
     # The program starts --------------------------------------------------------------------------------------
+
+    def start(self, module: ModuleType) -> None:
+        """The program is about to begin. It is rewritten, so that it cannot be run without what is set up here."""
+        try:
+            self._at_start(module)
+        except Exception as error:
+            self._cannot(f"{type(error).__name__}: {error}")
 
     def _begin_program(self, module: ModuleType) -> None:
         builtins.__flor__ = probes  # type: ignore[attr-defined]
@@ -307,7 +314,7 @@ class Attempt:
 
     def _cannot(self, reason: str) -> NoReturn:
         """Nothing was run that the record does not have, so that ending here loses nothing."""
-        sys.stderr.write(f"florhook: run {self.run_before.id} cannot go on here: {reason}\n")
+        sys.stderr.write(f"florhook: run {self.run_before.id} cannot be taken up here: {reason}\n")
         sys.stderr.flush()
         end_children()
         os._exit(RefusedError.exit_code)
