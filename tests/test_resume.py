@@ -366,6 +366,23 @@ def test_other_loops_around_are_matched(flor: Flor) -> None:
     assert len(lines) == 12
 
 
+def test_a_loop_that_is_no_more_is_named(flor: Flor) -> None:
+    """The inner loop became one statement: its checkpoints are left out, with file and line."""
+    path = flor.write("train.py", BRANCH)
+    first = flor("train.py", FLOR_EPSILON="inf")
+    old = "    for index in range(2):\n        weights[index] -= rate * weights[index] * (1 - 0.1 * epoch)\n"
+    new = "    weights = [each / 2 for each in weights]\n"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    done = flor("--at", "epoch=5", "train.py", FLOR_MODE="resume", FLOR_EPSILON="inf")
+    assert done.returncode == 0, done.stderr
+    before, after = first.stdout.splitlines(), done.stdout.splitlines()
+    assert after[:6] == before[:6]
+    weights = json.loads(before[5].partition(" ")[2])
+    assert after[6] == f"5 {[each / 2 for each in weights]}"
+    assert f"{path}: the recorded loop of line 5 cannot be matched" in done.stderr
+
+
 UNSEEDED = """
     import os, random, time
     start, noise = time.time(), os.urandom(4).hex()
