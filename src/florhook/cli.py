@@ -11,16 +11,18 @@ from .errors import FlorError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
 
-VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats")
+VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at")
 SWITCHES = ("force", "trust", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir")
-LATER = ("logs", "diff", "view", "shell", "verify", "gc", "export", "doctor", "replay")
+SUBCOMMANDS = ("runs", "show", "sitedir", "shell")
+LATER = ("logs", "diff", "view", "verify", "gc", "export", "doctor", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
        FLOR_MODE=replay python -m florhook script.py [args...]
+       FLOR_MODE=resume python -m florhook script.py [args...]      continue a run that crashed or was killed
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
+       python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
 
 Records an unmodified program; after you have added a print, replays what it would have shown.
@@ -28,14 +30,15 @@ Records an unmodified program; after you have added a print, replays what it wou
 options (each also as a variable, FLOR_MODE for --mode and so on):
   --mode MODE        record (default), replay, resume, off
   --home FOLDER      the store (default: .florhook in the working folder)
-  --run RUN          which run to replay: id, unique prefix or last (default)
+  --run RUN          which run to replay or resume: id, unique prefix or last (default)
   --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
   --workers N        replay processes (default 1; for now one does the work whatever N is)
   --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:, by the loop variable's value,
                      or by the iteration's number where the variable is no number
+  --at PLACE         resume before the iteration with that loop variable, epoch=7, as a new run of the program of now
   --log WHAT         what a replay prints: hindsight (default) or all
   --stats FILE       write the figures of the run to FILE as JSON
-  --force            replay in spite of an edit that changes the program, or of other arguments
+  --force            replay in spite of an edit that changes the program, or replay or resume with other arguments
   --trust            replay a store that another user wrote
   --help, --version
 also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not.
@@ -122,7 +125,9 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
 
         raise SystemExit(replay(target, settings))
     elif settings.mode == "resume":
-        raise UsageError("FLOR_MODE=resume is not there yet; record again, or replay the run that ended")
+        from .replay.resume import resume
+
+        resume(target, settings)
     else:
         from .record import run_plainly
 
@@ -134,6 +139,11 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .activate import sitedir
 
         print(sitedir())
+        return
+    if words[0] == "shell":
+        from .shell import shell
+
+        shell(settings, words[1:])
         return
     from .views.tables import runs_table, show_run
 

@@ -2,7 +2,7 @@
 
 FlorError            anything that we tell the user in one line
 ├── UsageError       2: wrong flags, variables or arguments
-├── RefusedError     3: a replay is refused: no such run, unsafe edit, other arguments
+├── RefusedError     3: a replay or resume is refused: no such run, unsafe edit, other arguments
 │   └── StoreError   3: the store cannot be opened, read or trusted
 └── DivergedError    4: a replay does not agree with the record
 """

@@ -26,6 +26,7 @@ class Settings:
     select: str | None = None
     log: str = "hindsight"
     stats: Path | None = None
+    at: str | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     force: bool = False
@@ -62,6 +63,7 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         select=text("select", "") or None,
         log=one_of("log", LOGS),
         stats=cwd / stats if stats else None,
+        at=text("at", "") or None,
         include=_patterns(environ.get("FLOR_INCLUDE", "")),
         exclude=_patterns(environ.get("FLOR_EXCLUDE", "")),
         force="force" in flags,

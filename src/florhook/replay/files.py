@@ -14,12 +14,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
 from ..state.restore import CannotRestoreError
-from ..store.rows import FileRow
+from ..store.rows import FileRow, RunRow
 from .overlay import Overlay
+from .sources import path_now
 
 CLOCK_NS = 1_000_000  # nanoseconds that a copy of a file may lose
 CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be
@@ -87,6 +89,12 @@ class FileHistory:
         # Just before a skipped part, or in it? Before it if the replay wrote it there.
         near = any(before - CLOCK <= users <= before for before, _ in self.skipped[written + 1 :])
         return Version.UNKNOWN if near or users > self.restored_at else Version.AS_IT_IS
+
+
+def opened_now(rows: Iterable[FileRow], run: RunRow) -> list[FileRow]:
+    """The files that a run opened, with the paths that they have now."""
+    here = os.getcwd()
+    return [replace(row, path=os.path.realpath(path_now(row.path, run, here))) for row in rows]
 
 
 class Files:

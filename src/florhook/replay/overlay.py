@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from florhook.replay.overlay_native import Natives
 from florhook.replay.overlay_ops import Operations
@@ -45,6 +46,10 @@ class Overlay:
         if self._patches.active:
             self._natives.revert()
             self._patches.revert()
+
+    def put_back(self, names: dict[str, Any]) -> None:
+        """Replace functions of the overlay by Python's own in a module's names."""
+        self._patches.put_back(names)
 
     def paused(self) -> AbstractContextManager[None]:
         """Let this thread see and change the real files meanwhile."""

@@ -68,6 +68,13 @@ class Patches:
         while self._undo:
             self._undo.pop()()
 
+    def put_back(self, names: dict[str, Any]) -> None:
+        """The original functions for what a module took a reference to meanwhile."""
+        originals = {id(new): old for old, new in self._swaps.values()}
+        for key, value in list(names.items()):
+            if id(value) in originals:
+                names[key] = originals[id(value)]
+
     def _replacements(self) -> Iterator[tuple[Any, Any]]:
         for name, method in self._methods().items():
             original = getattr(os, name, None)

@@ -54,7 +54,7 @@ def replay(target: Target, settings: Settings) -> int:
     run = store.find(settings.run, program_name(target, settings))
     store.wait(run, PATIENCE)
     run = store.find(run.id)
-    _check_same_program(target, settings, run)
+    check_same_program(target, settings, run)
     edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
     _refuse_unsafe(edits, settings)
     store.close()
@@ -75,14 +75,15 @@ def replay(target: Target, settings: Settings) -> int:
     return exit_code
 
 
-def _check_same_program(target: Target, settings: Settings, run: RunRow) -> None:
+def check_same_program(target: Target, settings: Settings, run: RunRow) -> None:
+    """A run is continued and replayed by its own program, with its own arguments."""
     name = program_name(target, settings)
     if run.program != name:
         raise RefusedError(f"run {run.id} is one of {run.program}, not of {name}")
     if tuple(target.argv) != run.argv and not settings.force:
         was, now = " ".join(run.argv) or "(none)", " ".join(target.argv) or "(none)"
         raise RefusedError(
-            f"run {run.id} had other arguments: {was}; now: {now} (--force replays all the same)"
+            f"run {run.id} had other arguments: {was}; now: {now} (--force goes on all the same)"
         )
 
 

@@ -6,7 +6,7 @@ import builtins
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -27,7 +27,7 @@ from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.rows import CheckpointRow
 from ..store.store import Store
-from .files import FileHistory, Files
+from .files import FileHistory, Files, opened_now
 from .overlay import Overlay
 from .plan import Question, parse_selection
 from .record import Record
@@ -89,11 +89,8 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         os._exit(exit_code)
 
     overlay = Overlay(Path(task["overlay"]), through=[settings.home])
-    opened = [
-        replace(row, path=os.path.realpath(path_now(row.path, record.run, os.getcwd())))
-        for row in store.files(record.run)
-    ]
-    history = FileHistory(record.run.started, record.run.ended, opened)
+    opened = opened_now(store.files(record.run), record.run)
+    history = FileHistory(record.run.origin, record.run.ended, opened)
 
     def unknown(path: str) -> None:
         if EVERYTHING not in task["avoid"]:
@@ -132,7 +129,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         overlay.before_read(files.before_read)
         overlay.install()
         made = made_since(
-            record.states.get(LISTING), os.getcwd(), str(settings.home), record.run.started, record.run.ended
+            record.states.get(LISTING), os.getcwd(), str(settings.home), record.run.origin, record.run.ended
         )
         with overlay.paused():
             files.begin_without(made)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Program:
     """The user's modules in this process. Ids of sites and marks are of this process; keys hold for any."""
 
-    def __init__(self, replaying: bool = False) -> None:
+    def __init__(self, replaying: bool = False, ordinary: bool = False) -> None:
         self.replaying = replaying
+        self.ordinary = ordinary  # what was added since the record is no hindsight, but part of the program
         self.user_modules: set[str] = set()
         self.modules: list[Instrumented] = []
         self.sources: dict[str, tuple[str, bytes]] = {}  # module -> path, source
@@ -30,7 +31,8 @@ class Program:
         self.site_marks: list[int] = []  # the mark of each site
         self.on_module: Callable[[str, str, bytes], None] | None = None
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
-        self._codes: dict[str, CodeType] = {}
+        self._codes: dict[str, CodeType] = {}  # not indexed yet
+        self._all_codes: dict[str, CodeType] = {}
         self._added_lines: dict[str, set[int]] = {}
         self._keys: dict[CodeType, tuple[Any, ...]] = {}
         self._by_key: dict[tuple[Any, ...], CodeType] = {}
@@ -45,7 +47,7 @@ class Program:
             name,
             path,
             replaying=self.replaying,
-            added=added,
+            added=() if self.ordinary else added,
             first_site=len(self.sites),
             first_mark=probes.reserve_marks(0),
         )
@@ -68,7 +70,7 @@ class Program:
         self.site_marks.extend(places[site.key] for site in info.sites)
         self.user_modules.add(name)
         self.sources[name] = (path, source)
-        self._codes[name] = code
+        self._codes[name] = self._all_codes[name] = code
         if self.on_module is not None:
             self.on_module(name, path, source)
 
@@ -82,6 +84,13 @@ class Program:
     def code_key(self, code: CodeType) -> tuple[Any, ...] | None:
         self._index()
         return self._keys.get(code)
+
+    def forget_record(self) -> None:
+        """From here on, code has the places that it has in the sources of now, whatever was added to them."""
+        self._added_lines.clear()
+        self._keys.clear()
+        self._by_key.clear()
+        self._codes = dict(self._all_codes)
 
     def find_code(self, key: tuple[Any, ...]) -> CodeType:
         if key[0] == "marshal":

@@ -106,14 +106,21 @@ class Recorder(Tracker):
 
     # Injected calls ------------------------------------------------------------------------------------------
 
-    def loop(self, site: int, iterable: Any, cells: Callable[[], Any] | None = None) -> Any:
+    def loop(
+        self,
+        site: int,
+        iterable: Any,
+        cells: Callable[[], Any] | None = None,
+        frame: FrameType | None = None,
+    ) -> Any:
         if not self.active or threading.get_ident() != self.main_thread:
             return iterable
         try:
-            if self._is_quick(site, sys._getframe(1)):
-                self.push_quick(site, sys._getframe(1))
+            frame = frame or sys._getframe(1)
+            if self._is_quick(site, frame):
+                self.push_quick(site, frame)
                 return iterable
-            context = self._open(site, sys._getframe(1), iterable, cells)
+            context = self._open(site, frame, iterable, cells)
             if context.site.tight or not _iterates(type(iterable)):
                 context.iterable = None
                 return iterable
@@ -124,17 +131,20 @@ class Recorder(Tracker):
             self.stop(error)
             return iterable
 
-    def enter(self, site: int, cells: Callable[[], Any] | None = None) -> None:
+    def enter(
+        self, site: int, cells: Callable[[], Any] | None = None, frame: FrameType | None = None
+    ) -> None:
         if self.active and threading.get_ident() == self.main_thread:
             try:
-                if self._is_quick(site, sys._getframe(1)):
-                    self.push_quick(site, sys._getframe(1))
+                frame = frame or sys._getframe(1)
+                if self._is_quick(site, frame):
+                    self.push_quick(site, frame)
                 else:
-                    self._open(site, sys._getframe(1), None, cells)
+                    self._open(site, frame, None, cells)
             except Exception as error:
                 self.stop(error)
 
-    def step(self, site: int) -> bool:
+    def step(self, site: int, frame: FrameType | None = None) -> bool:
         if self.active and threading.get_ident() == self.main_thread:
             top = self.stack[-1] if self.stack else None
             if top is not None and top.site_id == site:
@@ -146,7 +156,7 @@ class Recorder(Tracker):
                     top.position += 1
                     return True
             try:
-                frame = sys._getframe(1)
+                frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None:
                     self._boundary(context, frame)
@@ -158,14 +168,14 @@ class Recorder(Tracker):
                 self.stop(error)
         return True
 
-    def leave(self, site: int) -> None:
+    def leave(self, site: int, frame: FrameType | None = None) -> None:
         if self.active and threading.get_ident() == self.main_thread:
             top = self.stack[-1] if self.stack else None
             if top is not None and top.site_id == site and top.extra is None:
                 self.stack.pop()
                 return
             try:
-                frame = sys._getframe(1)
+                frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None and context.extra is None:
                     self.pop_to(context)
@@ -444,6 +454,7 @@ class Recorder(Tracker):
             Piece(("table", context.site_id), memoryview(table), compress=True),
             *(Piece(leaf.key, leaf.view) for leaf in scan.leaves),
         ]
+        self._flush_output()  # first, so that no checkpoint is there without what had been printed by then
         taken = self.recording.checkpoint(row, pieces)
         seconds = time.perf_counter() - began
         self.stall += seconds

@@ -19,7 +19,7 @@ from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..state.iterators import iterator_in, replayed_outline
 from ..state.restore import CannotRestoreError, Loader
-from ..state.scan import Live, Root, Scan
+from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
 from .clock import Readings
 from .context import Context, Tracker, flow_of, labels_of
@@ -43,6 +43,7 @@ class Turn:
         self.entry_names: list[Name] = []
         self.live: list[Any] | None = None  # the objects of the entry scan, by number
         self.usable: set[int] = set()  # checkpoints that may be restored
+        self.entry: Entry | None = None  # the same for who records from here on
         self.steps: deque[Step] = deque([Step(None)])
         self.step = Step(None)
         self.flow: Iterator[Any] | None = None  # the iterable's items, counted
@@ -85,6 +86,7 @@ class Replayer(Tracker):
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.files: list[Any] = []  # open for writing, as the last restore knew them
 
     # Injected calls ------------------------------------------------------------------------------------------
 
@@ -142,8 +144,8 @@ class Replayer(Tracker):
             return context.iterable
         return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
 
-    def step(self, site: int) -> bool:
-        frame = sys._getframe(1)
+    def step(self, site: int, frame: FrameType | None = None) -> bool:
+        frame = frame or sys._getframe(1)
         context = self._context(site, frame)
         turn: Turn = context.extra
         turn.restored = None
@@ -167,8 +169,8 @@ class Replayer(Tracker):
     def completed(self, site: int) -> bool:
         return bool(self._context(site, sys._getframe(1)).extra.finished)
 
-    def leave(self, site: int) -> None:
-        frame = sys._getframe(1)
+    def leave(self, site: int, frame: FrameType | None = None) -> None:
+        frame = frame or sys._getframe(1)
         context = self._context(site, frame)
         if not self._is_main():
             self._foreign_stack().remove(context)
@@ -214,7 +216,11 @@ class Replayer(Tracker):
             return None
         else:
             number = parent.extra.loop.row.ctx
-        return self.record.by_place.get((number, context.parent_iteration, context.site.key, context.nth))
+        return self.record.by_place.get((number, context.parent_iteration, self._key(context), context.nth))
+
+    def _key(self, context: Context) -> str:
+        """The recorded name of the loop."""
+        return context.site.key
 
     def _is_beyond_the_record(self, context: Context) -> bool:
         """Whether a run that was killed had not come to this loop, outside all others, that is about to be entered."""
@@ -269,8 +275,11 @@ class Replayer(Tracker):
             return self._note(context, f"its state cannot be read ({type(error).__name__}: {error})")
         if shape_digest(scan.shape()) != shape:
             return self._note(context, "its state has another structure than in the record")
-        turn.live = Live(scan.objects)
+        self._entered(turn, scan)
         return True
+
+    def _entered(self, turn: Turn, scan: Scan) -> None:
+        turn.live = Live(scan.objects)
 
     def _roots(self, context: Context, turn: Turn, frame: FrameType) -> dict[Name, Any]:
         return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
@@ -380,9 +389,16 @@ class Replayer(Tracker):
         )
         digests = Digests.from_row(checkpoint)
         if digests.iterator is None:
-            return loader.load(digests.names)
+            values = loader.load(digests.names)
+        else:
+            values = self._load_around(loader, digests, turn)
+        self.files = loader.files
+        return values
+
+    def _load_around(self, loader: Loader, digests: Digests, turn: Turn) -> dict[Name, Any]:
+        """Restore what lies around the loop's iterator, which was driven to its place, and prove that it is there."""
         assert turn.flow is not None
-        iterator = iterator_in(turn.flow)
+        live, iterator = turn.live or [], iterator_in(turn.flow)
         before = replayed_outline(self.program, iterator, live, loader.numbers)
         loader.iterator = before.objects
         values = loader.load(digests.names)

@@ -194,5 +194,7 @@ def times_of(record: Record) -> tuple[dict[str, float], float]:
     """What the clocks said when a run began, and how many seconds it took."""
     run = record.run
     taken = (row.taken for loop in record.loops.values() for row in loop.checkpoints.values())
-    ended = run.ended or run.lost or run.started + max(taken, default=0.0)
-    return {"time": run.started, **run.meta.get("clocks", {})}, ended - run.started
+    ended = run.ended or run.lost or run.origin + max(taken, default=0.0)
+    clocks = run.meta.get("clocks", {"time": run.started})
+    before = clocks["time"] - run.origin  # of a run that continues another, what was recorded by that one
+    return {name: started - before for name, started in clocks.items()}, ended - run.origin

@@ -52,6 +52,7 @@ class Loader:
         self._loading = True
         self._bring_file_to = bring_file_to
         self.numbers, born, self.changed, self.hints = pickle.loads(table)
+        self.files: list[Any] = []  # open for writing, and brought to their positions
         self.at = -1  # the object whose content is being applied
         self.born: dict[int, tuple[str, bytes]] = {index: (kind, shell) for index, kind, shell in born}
         self.objects: dict[int, Any] = {}

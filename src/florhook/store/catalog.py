@@ -12,10 +12,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from florhook.store import schema
 from florhook.store.packs import ChunkRow
+
+if TYPE_CHECKING:
+    from florhook.store.inherit import Heritage
+    from florhook.store.rows import CheckpointRow
 
 _PATIENCE_S = 60.0  # for the transactions of other writers, which are short
 
@@ -71,6 +75,14 @@ class Catalog:
         )
         row = self._db.execute(sql, (digest,)).fetchone()
         return None if row is None else (row[0], ChunkRow(*row[1:]))
+
+    def inherited(
+        self, heritage: Heritage, sign: Callable[[CheckpointRow, bytes], bytes]
+    ) -> dict[str, list[tuple[Any, ...]]]:
+        """The rows that the run has of the one it continues; see `inherit.py`."""
+        from florhook.store.inherit import inherited
+
+        return inherited(self._db, heritage, sign)
 
     def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> None:
         """Writes rows of several tables in one transaction; all but chunks get the run in front."""

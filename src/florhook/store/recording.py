@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from florhook.descriptors import moved_up
 from florhook.store.home import prepare
@@ -23,6 +23,9 @@ from florhook.store.rows import CheckpointRow, Piece, RunRow
 from florhook.store.spawn import start_writer
 from florhook.store.staging import Region, StagingPool
 from florhook.store.wire import Channel, Message
+
+if TYPE_CHECKING:
+    from florhook.store.inherit import Heritage
 
 MOST_WAITING = 64 << 20  # bytes of rows kept for a writer that does not read
 _CROWDED = 8 << 20  # above this, checkpoints are skipped
@@ -94,6 +97,12 @@ class Recording:
                 self._exclusively(self._pump, None)
         except Exception as error:
             self._fail(_reason(error))
+
+    def inherit(self, heritage: Heritage) -> None:
+        """Let the run have the rows of the one that it continues."""
+        if self.failed is None and self._channel is not None:
+            self._channel.post(("inherit", *heritage.packed()))
+            self._exclusively(self._pump, None)
 
     def checkpoint(self, row: CheckpointRow, pieces: list[Piece]) -> bool:
         """Copies what has changed; the pieces may change as soon as this is back. False when it was skipped."""

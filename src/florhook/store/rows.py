@@ -23,6 +23,11 @@ class RunRow:
     lost: float | None = None  # when the writer saw that the program had gone without a goodbye
     signed: bool = False  # its checkpoints carry a MAC of the recording user's key
 
+    @property
+    def origin(self) -> float:
+        """The time from which all times in its rows count: its start, or that of the run which it continues."""
+        return float(self.meta.get("origin", self.started))
+
 
 @dataclass(frozen=True)
 class SourceRow:

@@ -14,6 +14,7 @@ import sqlite3
 import time
 import traceback
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from florhook.errors import FlorError
 from florhook.store import home as homes
 from florhook.store import keys
 from florhook.store.catalog import ROWS, Catalog
+from florhook.store.inherit import Heritage
 from florhook.store.lean import COPIED, KNOWN, SMALL_COPY, STREAM, Generations
 from florhook.store.packs import PackWriter
 from florhook.store.rows import CheckpointRow
@@ -75,6 +77,8 @@ class Writer:
             self._slabs.drop(content[0])
         elif kind == "run":
             self.begin(*content)
+        elif kind == "inherit":
+            self._inherit(Heritage.unpacked(*content))
         elif kind == "end":
             self.commit()
             self._catalog.end_run(*content)
@@ -87,6 +91,19 @@ class Writer:
             raise ValueError(f"no table {table}")
         self._batch.setdefault(table, []).extend(rows)
         self._weight += 100 * len(rows)
+
+    def _inherit(self, heritage: Heritage) -> None:
+        for table, rows in self._catalog.inherited(heritage, self._signed_anew(heritage.parent)).items():
+            self._batch.setdefault(table, []).extend(rows)
+
+    def _signed_anew(self, parent: str) -> Callable[[CheckpointRow, bytes], bytes]:
+        """Signs for this run what was signed for another; what was not might be forged."""
+
+        def sign(row: CheckpointRow, mac: bytes) -> bytes:
+            signed = self._key is not None and keys.is_signed(self._key, parent, replace(row, mac=mac))
+            return keys.sign(self._key, self._run_id, row) if self._key is not None and signed else b""
+
+        return sign
 
     def _store(self, content: bytes | memoryview, compress: bool, digest: bytes = b"") -> bytes:
         digest = digest or xxh3_128_digest(content)

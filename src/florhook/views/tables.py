@@ -21,6 +21,7 @@ COLUMNS = (
     "checkpoints",
     "stored",
     "overhead",
+    "goes on from",
 )
 
 
@@ -40,8 +41,10 @@ def show_run(home: Path, which: str) -> None:
         cells = dict(zip(COLUMNS, _line(store, run), strict=True))
         print(f"run          {run.id}")
         print(f"folder       {run.cwd}")
-        for name in COLUMNS[1:]:
+        for name in COLUMNS[1:-1]:
             print(f"{name:12} {cells[name]}")
+        if "parent" in run.meta:
+            print(f"goes on      from {run.meta['parent']}, {run.meta['from']}")
         print(f"python       {run.meta.get('python', '?')}, florhook {run.meta.get('florhook', '?')}")
         for source in modules_of(store.sources(run)):
             print(f"module       {source.module} ({source.path})")
@@ -83,6 +86,7 @@ def _line(store: Store, run: RunRow) -> tuple[str, ...]:
         str(stats.get("checkpoints", "?")),
         _size(stats.get("bytes_written")),
         overhead,
+        str(run.meta.get("parent", "")),
     )
 
 

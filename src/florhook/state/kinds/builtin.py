@@ -10,6 +10,7 @@ import gc
 import importlib
 import io
 import itertools
+import os
 import random
 import sys
 import types
@@ -460,11 +461,14 @@ class File(Kind):
 
     name, how = "file", "in place"
 
-    def shell(self, obj: Any, scan: Scan) -> str:
-        return str(getattr(obj, "name", obj))
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        name = getattr(obj, "name", obj)
+        return (
+            (type(obj).__name__, name if isinstance(name, (str, bytes)) else "") if obj.closed else str(name)
+        )
 
-    def create(self, spec: str, loader: Loader) -> Any:
-        return loader.missing(f"open file {spec}")
+    def create(self, spec: Any, loader: Loader) -> Any:
+        return loader.missing(f"open file {spec}") if isinstance(spec, str) else _closed_file(*spec)
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         if obj.closed:
@@ -491,8 +495,22 @@ class File(Kind):
             obj.close()
         elif content[0] == "at" and not obj.closed:
             obj.seek(content[1])
-        elif content[0] == "written" and not obj.closed and obj.tell() != content[1]:
-            loader.bring_file_to(obj, content[1])
+        elif content[0] == "written" and not obj.closed:
+            loader.files.append(obj)
+            if obj.tell() != content[1]:
+                loader.bring_file_to(obj, content[1])
+
+
+def _closed_file(cls: str, name: str | bytes) -> Any:
+    raw = io.FileIO(os.devnull, "r+")
+    raw.name = name
+    buffered = {"FileIO": None, "BufferedWriter": io.BufferedWriter, "BufferedRandom": io.BufferedRandom}
+    kind = buffered.get(cls, io.BufferedReader)
+    file: Any = raw if kind is None else kind(raw)
+    if cls == "TextIOWrapper":
+        file = io.TextIOWrapper(file, "utf-8")
+    file.close()
+    return file
 
 
 class MemoryView(Kind):

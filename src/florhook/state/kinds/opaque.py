@@ -35,6 +35,7 @@ INERT = frozenset(
         "ssl.SSLContext",
         "_contextvars.Context",
         "_contextvars.Token",
+        "florhook.state.kinds.base.Missing",  # the placeholder of one of these
     }
 )
 INERT_PACKAGES = ("torch", "torch._C", "numpy", "functools", "operator", "typing")
