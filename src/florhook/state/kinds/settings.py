@@ -156,7 +156,6 @@ def _set_thresholds(thresholds: tuple[int, ...]) -> None:
 PYTHON = World(
     "python",
     [
-        Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
         Setting("garbage collection", gc.get_threshold, _set_thresholds),
         Setting("warnings", _filters, _set_filters),
         Setting("locale", _locales, _set_locales),
