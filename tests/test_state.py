@@ -1149,6 +1149,7 @@ class Graph:
 def fingerprint(root: Any) -> list[Any]:
     """A graph as numbers and values, walked without any of florhook: equal for graphs that are alike."""
     numbers: dict[int, int] = {}
+    bases: dict[int, int] = {}  # which arrays share memory; what lies there beside the views is not looked at
     out: list[Any] = []
     work = [root]
     while work:
@@ -1163,7 +1164,7 @@ def fingerprint(root: Any) -> list[Any]:
         parts: list[Any] = []
         if isinstance(obj, np.ndarray):
             base = obj if obj.base is None else obj.base
-            parts = [repr(obj.tolist()), "own" if base is obj else base, obj.strides[0]]
+            parts = [repr(obj.tolist()), bases.setdefault(id(base), len(bases)), obj.strides[0]]
         elif isinstance(obj, (list, tuple, collections.deque)):
             parts = list(obj)
         elif isinstance(obj, dict):

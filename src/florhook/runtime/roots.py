@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
+from .. import frames
 from ..state.kinds import load_imported
 from ..state.kinds.settings import WORLDS
 from ..state.scan import Root
@@ -36,26 +37,33 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
 
 
 class _Process:
-    """What the program changed of its process: environment variables, working folder, garbage collection."""
+    """What the program changed of its process: environment variables, working folder, garbage collection, recursion."""
 
     def __init__(self) -> None:
         self.variables = dict(os.environ)
         self.folder = os.getcwd()
+        self.recursion = frames.recursion_limit()
 
     def read(self) -> tuple[Any, ...]:
         now = dict(os.environ)
         names = sorted(name for name in {*now, *self.variables} if not name.startswith("FLOR"))
         changed = tuple((n, now.get(n)) for n in names if now.get(n) != self.variables.get(n))
-        return changed, os.path.relpath(os.getcwd(), self.folder), gc.isenabled()
+        return changed, os.path.relpath(os.getcwd(), self.folder), gc.isenabled(), self._limit()
+
+    def _limit(self) -> int | None:
+        """The recursion limit, once the program has set one."""
+        limit = frames.recursion_limit()
+        return None if limit == self.recursion else limit
 
     def write(self, state: tuple[Any, ...]) -> None:
-        changed, folder, collecting = state
+        changed, folder, collecting, limit = state
         for name, _ in self.read()[0]:
             _set_variable(name, self.variables.get(name))
         for name, value in changed:
             _set_variable(name, value)
         os.chdir(os.path.join(self.folder, folder))
         (gc.enable if collecting else gc.disable)()
+        frames.set_recursion_limit(self.recursion if limit is None else limit)
 
 
 def _set_variable(name: str, value: str | None) -> None:

@@ -32,10 +32,9 @@ from .kinds.opaque import UNKNOWN
 from .kinds.special import SPECIAL
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
-BORN, DRIVEN = (
-    -1,
-    -2,
-)  # where a table says how to find an object: born since the entry; -2 - n: n of the iterator's
+# Where a table says how to find an object: born since the entry; -2 - n: number n of the iterator's.
+BORN, DRIVEN = -1, -2
+HELD_HERE = 4  # references to a base that are ours: two lists of the walk, a variable, an argument
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 
 
@@ -128,9 +127,8 @@ class Scan:
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
         self._alive: list[int] = []
-        self.shown_by: dict[
-            int, Any
-        ] = {}  # by address of an array that nothing but a view of it holds: that view
+        self._shown: dict[Hashable, list[tuple[int, int]]] = {}  # by leaf: the bytes that views show of it
+        self._bases: dict[Hashable, Any] = {}  # by leaf: the array, which others may hold too
         self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
         self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address
@@ -152,6 +150,7 @@ class Scan:
                 first, self._done = self._done, len(self.objects)
                 pickler.dump(tuple(self._content(number) for number in range(first, self._done)))
             self.segments.append(Segment(root.name, out.tell(), len(self.leaves), len(self.live_graphs)))
+        self._hide()
         return out.getvalue()
 
     def _content(self, number: int) -> Any:
@@ -177,7 +176,7 @@ class Scan:
 
     def bytes_of(self, key: Hashable, view: memoryview) -> bytes | int:
         """Content of a leaf: the bytes themselves, or the index of a leaf outside the stream."""
-        if view.nbytes <= INLINE:
+        if view.nbytes <= INLINE and not self._hidden(key, view.nbytes):
             return view.tobytes()
         self.leaves.append(Leaf(key, view))
         return len(self.leaves) - 1
@@ -188,6 +187,41 @@ class Scan:
             return b""
         block = (ctypes.c_char * size).from_address(address)
         return self.bytes_of(key, memoryview(block).cast("B"))
+
+    def shows(self, key: Hashable, start: int, end: int, base: Any) -> None:
+        """A view shows those bytes of a leaf. What no view shows, and nobody else who holds `base`, is no state.
+
+        Programs and libraries make room and fill a part of it; the rest is whatever was in memory.
+        """
+        self._shown.setdefault(key, []).append((start, end))
+        self._bases[key] = base
+
+    def _hidden(self, key: Hashable, size: int) -> list[tuple[int, int]]:
+        """The parts of a leaf that no view shows, as far as the walk has come."""
+        if key not in self._shown:
+            return []
+        gaps, at = [], 0
+        for start, end in sorted(self._shown[key]):
+            if start > at:
+                gaps.append((at, start))
+            at = max(at, end)
+        return [*gaps, (at, size)] if at < size else gaps
+
+    def _hide(self) -> None:
+        """Put zeros for what nobody can see."""
+        for index, leaf in enumerate(self.leaves):
+            hidden = self._hidden(leaf.key, leaf.view.nbytes)
+            if not hidden or self._is_held(leaf.key):
+                continue
+            data = bytearray(leaf.view)
+            for start, end in hidden:
+                data[start:end] = bytes(end - start)
+            self.leaves[index] = Leaf(leaf.key, memoryview(data))
+
+    def _is_held(self, key: Hashable) -> bool:
+        """Whether an array that views lie in is held by others too."""
+        base = self._bases[key]
+        return sys.getrefcount(base) > len(self._shown[key]) + HELD_HERE
 
     def hint(self, obj: Any, value: Any) -> None:
         """Something for the restore that two equal states may differ in, so that it is no part of the stream."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+try:
+    from numpy.lib.array_utils import byte_bounds
+except ImportError:  # before NumPy 2
+    byte_bounds = getattr(np, "byte_bounds")  # noqa: B009
 
 from .base import Kind, Opaque, Registry
 from .builtin import found_at_home, getattr_dict
@@ -54,21 +58,16 @@ class NdArray(Kind):
         return np.empty_like(model.view(cls), order="K")
 
     def content(self, obj: Any, scan: Scan) -> Any:
-        alone = shows_alone(obj)
         base = owner_of(obj)
         attributes = None if type(obj) is np.ndarray else tuple((getattr_dict(obj) or {}).items())
         geometry = (obj.dtype, obj.shape, obj.flags.writeable, attributes)
         if base is not None:
-            if alone:
-                scan.shown_by[id(base)] = obj
+            tell_what_shows(obj, base, scan)
             return (*geometry, base, offset_in(obj, base), None)
         if obj.dtype.hasobject:
             return (*geometry, None, 0, fields_of(obj.view(np.ndarray)))
-        address = key = obj.__array_interface__["data"][0]
-        view = scan.shown_by.get(id(obj))
-        if view is not None:
-            address = address_of(scan.keep(without_the_rest(obj, view)))
-        return (*geometry, None, 0, scan.memory(("array", key), address, obj.nbytes))
+        address = obj.__array_interface__["data"][0]
+        return (*geometry, None, 0, scan.memory(("array", address), address, obj.nbytes))
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
         dtype, shape, writeable, attributes, base, _, data = content
@@ -216,30 +215,11 @@ def owner_of(obj: Any) -> Any:
     return None
 
 
-def shows_alone(view: Any) -> bool:
-    """Whether nobody but this view holds its base, so that nothing shows what lies there beside it.
-
-    SciPy and others make large arrays, fill the first part and keep a view of that. Behind it is whatever was in
-    memory, which differs from process to process.
-    """
-    alone = holders_of_base(view) == ALONE
-    return bool(alone and view.flags.forc and type(view.base) is np.ndarray and not view.dtype.hasobject)
-
-
-def without_the_rest(base: Any, view: Any) -> Any:
-    """A copy of an array's memory, with nothing but what a view shows of it."""
-    made = np.zeros(base.nbytes, np.uint8)
-    start = offset_in(view, base)
-    ctypes.memmove(address_of(made) + start, address_of(view), view.nbytes)
-    return made
-
-
-def holders_of_base(view: Any) -> int:
-    base = view.base
-    return sys.getrefcount(base)
-
-
-ALONE = holders_of_base(np.empty(2)[:1])
+def tell_what_shows(view: Any, base: Any, scan: Scan) -> None:
+    if isinstance(base, np.ndarray) and base is view.base:  # else others hold it for this view
+        first = address_of(base)
+        low, high = byte_bounds(view) if view.size else (first, first)
+        scan.shows(("array", first), low - first, high - first, base)
 
 
 def address_of(obj: Any) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import _locale
+import functools
 import gc
+import os
 import sys
+import sysconfig
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ... import frames
 from .base import Kind, Registry
 
 if TYPE_CHECKING:
@@ -87,6 +89,9 @@ def _set_locales(names: tuple[str, ...]) -> None:
         _locale.setlocale(category, name)
 
 
+LIBRARIES = tuple(
+    {path + os.sep for path in sysconfig.get_paths().values()} - {sysconfig.get_path("data") + os.sep}
+)
 LOCALES = (_locale.LC_CTYPE, _locale.LC_COLLATE, _locale.LC_TIME, _locale.LC_MONETARY, _locale.LC_NUMERIC)
 
 
@@ -106,7 +111,7 @@ def _set_decimal(context: Any) -> None:
 
 
 def _loggers() -> tuple[Any, ...]:
-    """Level, flags, handlers and filters of every logger that is not as it was made."""
+    """Level, flags, handlers and filters of the program's loggers and the root's that are not as they were made."""
     logging = sys.modules.get("logging")
     if logging is None:
         return 0, ()
@@ -117,7 +122,19 @@ def _loggers() -> tuple[Any, ...]:
 def _named_loggers(logging: Any) -> list[tuple[str, Any]]:
     known = logging.root.manager.loggerDict
     made = [(name, known[name]) for name in sorted(known) if isinstance(known[name], logging.Logger)]
-    return [("", logging.root), *made]
+    return [("", logging.root), *(each for each in made if not _of_a_library(each[0]))]
+
+
+def _of_a_library(name: str) -> bool:
+    """Whether a logger is named as a library's modules are: what those set up, they set up in any process."""
+    module = sys.modules.get(name.partition(".")[0])
+    return is_installed(str(getattr(module, "__file__", None) or ""))
+
+
+@functools.cache
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    return path.startswith(LIBRARIES)
 
 
 def _logger(name: str, logger: Any) -> tuple[Any, ...]:
@@ -157,7 +174,6 @@ def _set_thresholds(thresholds: tuple[int, ...]) -> None:
 PYTHON = World(
     "python",
     [
-        Setting("recursion limit", frames.recursion_limit, frames.set_recursion_limit),
         Setting("garbage collection", gc.get_threshold, _set_thresholds),
         Setting("warnings", _filters, _set_filters),
         Setting("locale", _locales, _set_locales),
