@@ -40,7 +40,9 @@ class _Process:
     def __init__(self) -> None:
         self.variables = dict(os.environ)
         self.folder = os.getcwd()
-        self.recursion = sys.getrecursionlimit()
+        self.recursion: int | None = (
+            None  # when it is first asked for: it is set for frames of ours after the start
+        )
 
     def read(self) -> tuple[Any, ...]:
         now = dict(os.environ)
@@ -51,6 +53,8 @@ class _Process:
     def _limit(self) -> int | None:
         """The recursion limit, once the program has set one: what it is before that depends on frames of ours."""
         limit = sys.getrecursionlimit()
+        if self.recursion is None:
+            self.recursion = limit
         return None if limit == self.recursion else limit
 
     def write(self, state: tuple[Any, ...]) -> None:
@@ -61,7 +65,9 @@ class _Process:
             _set_variable(name, value)
         os.chdir(os.path.join(self.folder, folder))
         (gc.enable if collecting else gc.disable)()
-        sys.setrecursionlimit(self.recursion if limit is None else limit)
+        wanted = self.recursion if limit is None else limit
+        if wanted is not None:
+            sys.setrecursionlimit(wanted)
 
 
 def _set_variable(name: str, value: str | None) -> None:
