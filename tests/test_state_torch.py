@@ -83,6 +83,22 @@ def test_sparse_gradients() -> None:
     assert session.state["net"].weight.grad is None
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_memory_behind_sparse_tensors_that_nobody_sees() -> None:
+    """What lies behind the values is no state, unless something else shows it."""
+
+    def make(fill: float, keep: bool) -> Session:
+        values = torch.full((900,), fill)
+        values[:3] = 1
+        indices = torch.arange(3).repeat(2, 1)
+        session = Session({"s": torch.sparse_coo_tensor(indices, values[:3], (5, 5))})
+        session.state["k"] = values if keep else None
+        return session
+
+    assert make(2, False).bytes() == make(3, False).bytes()
+    assert make(2, True).bytes() != make(3, True).bytes()
+
+
 def lazy_net() -> Any:
     torch.manual_seed(1)
     return torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d(), torch.nn.LazyLinear(2))

@@ -34,7 +34,6 @@ from .kinds.special import SPECIAL
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 # Where a table says how to find an object: born since the entry; -2 - n: number n of the iterator's.
 BORN, DRIVEN = -1, -2
-HELD_HERE = 4  # references to a base that are ours: two lists of the walk, a variable, an argument
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 
 
@@ -128,7 +127,7 @@ class Scan:
         self._kept: list[Any] = []
         self._alive: list[int] = []
         self._shown: dict[Hashable, list[tuple[int, int]]] = {}  # by leaf: the bytes that views show of it
-        self._bases: dict[Hashable, Any] = {}  # by leaf: the array, which others may hold too
+        self._bases: dict[Hashable, tuple[Any, Callable[[Any], int], int]] = {}
         self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
         self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address
@@ -188,13 +187,16 @@ class Scan:
         block = (ctypes.c_char * size).from_address(address)
         return self.bytes_of(key, memoryview(block).cast("B"))
 
-    def shows(self, key: Hashable, start: int, end: int, base: Any) -> None:
+    def shows(
+        self, key: Hashable, start: int, end: int, base: Any, count: Callable[[Any], int], ours: int
+    ) -> None:
         """A view shows those bytes of a leaf. What no view shows, and nobody else who holds `base`, is no state.
 
-        Programs and libraries make room and fill a part of it; the rest is whatever was in memory.
+        Programs and libraries make room and fill a part of it; the rest is whatever was in memory. `count(base)` is how
+        many hold it, `ours` of them because of this walk.
         """
         self._shown.setdefault(key, []).append((start, end))
-        self._bases[key] = base
+        self._bases[key] = base, count, ours
 
     def _hidden(self, key: Hashable, size: int) -> list[tuple[int, int]]:
         """The parts of a leaf that no view shows, as far as the walk has come."""
@@ -219,9 +221,9 @@ class Scan:
             self.leaves[index] = Leaf(leaf.key, memoryview(data))
 
     def _is_held(self, key: Hashable) -> bool:
-        """Whether an array that views lie in is held by others too."""
-        base = self._bases[key]
-        return sys.getrefcount(base) > len(self._shown[key]) + HELD_HERE
+        """Whether what the views lie in is held by others too."""
+        base, count, ours = self._bases[key]
+        return bool(count(base) > len(self._shown[key]) + ours)
 
     def hint(self, obj: Any, value: Any) -> None:
         """Something for the restore that two equal states may differ in, so that it is no part of the stream."""

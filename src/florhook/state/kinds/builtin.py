@@ -134,9 +134,13 @@ class Set(Kind):
 
 
 def in_order(obj: Any, items: list[Any]) -> bool:
-    """Asked of the table itself, whatever a class made of `__iter__`."""
-    found = set.__iter__(obj) if isinstance(obj, set) else frozenset.__iter__(obj)
-    return list(map(id, found)) == list(map(id, items))
+    """Asked of the table itself, whatever a class made of `__iter__`; equal values are as good as the same."""
+    found = list(set.__iter__(obj) if isinstance(obj, set) else frozenset.__iter__(obj))
+    return len(found) == len(items) and all(map(same_item, found, items))
+
+
+def same_item(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and is_plain(one) and bool(one == other))
 
 
 def refill(obj: set[Any], items: list[Any], size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -215,11 +216,14 @@ def owner_of(obj: Any) -> Any:
     return None
 
 
+HELD_BY_SCAN = 4  # references of the walk to a base: two in what it keeps, a variable, an argument
+
+
 def tell_what_shows(view: Any, base: Any, scan: Scan) -> None:
     if isinstance(base, np.ndarray) and base is view.base:  # else others hold it for this view
         first = address_of(base)
         low, high = byte_bounds(view) if view.size else (first, first)
-        scan.shows(("array", first), low - first, high - first, base)
+        scan.shows(("array", first), low - first, high - first, base, sys.getrefcount, HELD_BY_SCAN)
 
 
 def address_of(obj: Any) -> int:

@@ -116,6 +116,24 @@ def geometry_of(obj: Any) -> tuple[Any, ...]:
     return obj.dtype, obj.storage_offset(), tuple(obj.size()), obj.stride(), lazy if any(lazy) else None
 
 
+def tell_what_shows(storage: Any, geometry: Any, scan: Scan) -> None:
+    """Sparse gradients lie in memory that was made for more: the rest of it was never written."""
+    if hasattr(torch._C, "_storage_Use_Count"):
+        dtype, offset, shape, stride, _ = geometry
+        reach = (
+            sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1 if all(shape) else 0
+        )
+        place = (offset * dtype.itemsize, (offset + reach) * dtype.itemsize)
+        scan.shows(("storage", storage._cdata), *place, storage, use_count, HELD_BY_SCAN)
+
+
+def use_count(storage: Any) -> int:
+    return int(torch._C._storage_Use_Count(storage._cdata))
+
+
+HELD_BY_SCAN = 1  # the storage's Python object
+
+
 def laid_over(storage: Any, geometry: Any) -> Any:
     """A tensor of that geometry in a storage."""
     dtype, offset, shape, stride, lazy = geometry
@@ -168,7 +186,10 @@ class Sparse(Kind):
         with plainly(type(obj)):
             if not obj.is_leaf:
                 scan.note_graph(obj)
-            return parts_of(obj), graph_name(obj), *extras_of(obj)
+            parts = parts_of(obj)
+            for storage, geometry in parts[3]:
+                tell_what_shows(storage, geometry, scan)
+            return parts, graph_name(obj), *extras_of(obj)
 
     def prepare(self, obj: Any, content: Any, loader: Loader) -> None:
         from ..restore import CannotRestoreError
