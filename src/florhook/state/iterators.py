@@ -90,7 +90,7 @@ def replayed_outline(environment: Environment, iterator: Any, live: list[Any], t
 
 def moves(obj: Any, kind: Kind) -> bool:
     """Whether an object is an iterator, so that the walk must go into it though it is known."""
-    return kind.moves or (kind.name == "instance" and hasattr(type(obj), "__next__"))
+    return kind.moves or (kind.name in ("instance", "file") and hasattr(type(obj), "__next__"))
 
 
 def iterator_in(flow: Iterator[Any]) -> Any:

@@ -477,6 +477,8 @@ class File(Kind):
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         if obj.closed:
             return ("closed",)
+        if scan.outlines:
+            return ("driven",)  # by its lines
         try:
             if obj.fileno() <= STANDARD_STREAMS:
                 return ("open",)
