@@ -56,8 +56,8 @@ def test_what_no_replay_can_know_is_named(source: str, flor: Flor) -> None:
     done, figures = replayed(flor, f"weights[1] += {source} if epoch == 2 else 1")
     assert done.returncode == 4
     assert (figures["diverged"], figures["verified"]) == (1, 6)
-    match = re.search(r"after epoch=2 of the loop at train\.py:4: weights\[1\]: (\S+) in the run, (\S+) now, (\S+) apart",
-                      done.stderr)  # fmt: skip
+    said = r"after epoch=2 of the loop at train\.py:4: weights\[1\]: (\S+) in the run, (\S+) now, (\S+) apart"
+    match = re.search(said, done.stderr)
     assert match, done.stderr
     was, now, apart = map(float, match.groups())
     assert math.isclose(abs(was - now), apart, rel_tol=0.01)

@@ -42,9 +42,10 @@ class FileHistory:
     def __init__(self, started: float, ended: float | None, opened: Iterable[FileRow] = ()) -> None:
         """`opened` has the paths of now, absolute and canonical."""
         self.started, self.ended = started, ended
+        self.rows = list(opened)
         self.read: dict[str, FileRow] = {}
         self.written: dict[str, float] = {}  # since when
-        for row in opened:
+        for row in self.rows:
             if row.how == "read":
                 self.read.setdefault(row.path, row)
             else:
@@ -72,6 +73,13 @@ class FileHistory:
         except OSError:
             return False  # the program will say so
         return found.st_size != row.size or found.st_mtime_ns > row.changed + CLOCK_NS
+
+    def size_at(self, path: str, seconds: float) -> int | None:
+        """How long a file was that nobody but appending lines has changed since, so many seconds after the start."""
+        rows = [row for row in self.rows if row.path == path]
+        sizes = [row.size for row in rows if row.how == "size" and row.at <= seconds]
+        rewritten = any(row.how == "write" and row.at > seconds for row in rows)
+        return None if rewritten or not sizes else sizes[-1]
 
     def version(self, users: float | None, overlays: float | None) -> Version:
         """Which version holds here, by the times of the user's file and of the overlay's (None: there is none)."""

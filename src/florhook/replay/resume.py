@@ -39,6 +39,7 @@ from ..record import (
 )
 from ..runtime import entropy, probes
 from ..runtime.listing import files_below, made_since
+from ..runtime.opened import OpenedFiles
 from ..runtime.program import Program
 from ..runtime.recorder import Recorder
 from ..runtime.resumer import Guide, Resumed, Resumer
@@ -49,7 +50,7 @@ from ..store.inherit import Heritage
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, RunRow, SourceRow
 from ..store.store import Store
-from .files import LATER, FileHistory, Files
+from .files import LATER, FileHistory, Files, opened_now
 from .handover import SOME, AppendWatch, Handover
 from .overlay import Overlay
 from .record import Record
@@ -150,6 +151,8 @@ class Attempt:
         self.changes = self._find_changes()
         self.program = Program(replaying=True, ordinary=True)
         self.program.diff = self._diff
+        opened = opened_now(self.store.files(self.run_before), self.run_before)
+        self.history = FileHistory(self.run_before.origin, self.run_before.ended, opened)
         self.point = self._choose()
         self.held = Held()
         self.tee: Tee | None = None
@@ -157,6 +160,7 @@ class Attempt:
         self.row: RunRow | None = None
         self.resumer: Resumer | None = None
         self.overlay: Overlay | None = None
+        self.opened: OpenedFiles | None = None
         self.new_states: list[str] = []  # libraries whose random state the run before does not have
 
     def run(self) -> None:
@@ -220,7 +224,7 @@ class Attempt:
 
     def _files(self, overlay: Overlay, guide: Guide) -> Files:
         """Which versions of files the program finds on its way to the point."""
-        history = FileHistory(self.run_before.origin, self.run_before.ended)
+        history = self.history
         sources = {
             os.path.realpath(path_now(source.path, self.run_before, self.folder))
             for source in self.record.sources
@@ -272,6 +276,8 @@ class Attempt:
         recorder = self.recorder = Resumed(
             self.program, recording, self.settings.epsilon, row.origin, self.started
         )
+        recorder.files = self.opened = OpenedFiles(recorder.now, str(self.settings.home))
+        self.opened.install()
         recording.inherit(self._heritage(resumer))
         for library in self.new_states:
             self._keep_state(recorder, library)
@@ -305,12 +311,23 @@ class Attempt:
         except OSError as error:
             self._cannot(f"{error.filename}: {error.strerror}")
         late = self._written_after(self.point.checkpoint.taken)
+        late -= self._cut_appended(handover, late - handover.unknown, self.point.checkpoint.taken)
         AppendWatch(late - set(handover.cut)).tell(late & handover.unknown)
         if handover.cut:
             return handover.cut
         with contextlib.suppress(OSError):
             handover.kept.rmdir()
         return []
+
+    def _cut_appended(self, handover: Handover, paths: set[str], taken: float) -> set[str]:
+        """Files that are appended to again get the length that they had at the point; those of which it is known."""
+        known = set()
+        for path in paths:
+            size = self.history.size_at(path, taken)
+            if size is not None:
+                handover.bring_to(path, size)
+                known.add(path)
+        return known
 
     def _cannot(self, reason: str) -> NoReturn:
         """Nothing was run that the record does not have, so that ending here loses nothing."""
@@ -320,10 +337,7 @@ class Attempt:
         os._exit(RefusedError.exit_code)
 
     def _written_after(self, taken: float) -> set[str]:
-        """Files below the working folder that the run before wrote to after a place of it.
-
-        Where the record tells their sizes at each checkpoint, they can be cut (`Handover.bring_to`) right here.
-        """
+        """Files below the working folder that the run before wrote to after a place of it."""
         run, found = self.run_before, set()
         ended = run.ended or run.lost or math.inf
         for name in files_below(self.folder, str(self.settings.home)) or ():
@@ -411,6 +425,8 @@ class Attempt:
     def _in_child(self) -> None:
         if self.recorder is None:
             return
+        if self.opened is not None:
+            self.opened.active = False
         self.recorder.active = False  # its methods stay: the program is rewritten to call them
         if self.tee is not None:
             self.tee.uninstall()

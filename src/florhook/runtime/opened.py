@@ -14,7 +14,7 @@ from typing import Any
 
 from ..store.rows import FileRow
 
-MOST_FILES = 20_000  # of each sort: a data set of a million pictures is not listed
+MOST_FILES = 20_000  # of each sort, and times of writing anew: a data set of a million pictures is not listed
 WRITES = os.O_WRONLY | os.O_RDWR
 CODE = (".py", ".pyc", ".so")
 
@@ -28,6 +28,7 @@ class OpenedFiles:
         self.read: set[str] = set()
         self.written: dict[str, int] = {}  # the size that was noted last
         self._new: list[FileRow] = []
+        self._writes = 0
 
     def install(self) -> None:
         sys.addaudithook(self._hook)
@@ -50,9 +51,12 @@ class OpenedFiles:
         if not writes and name not in self.read and name not in self.written and len(self.read) < MOST_FILES:
             self.read.add(name)
             self._note(name, "read")
-        elif writes and name not in self.written and len(self.written) < MOST_FILES:
-            self.written[name] = -1
-            self._new.append(FileRow(name, "write", self.now(), -1, 0))
+        elif writes and len(self.written) < MOST_FILES and self._writes < MOST_FILES:
+            appends = bool(flags & os.O_APPEND) or "a" in (mode or "")
+            if not appends or name not in self.written:
+                self._writes += 1
+                self._new.append(FileRow(name, "append" if appends else "write", self.now(), -1, 0))
+            self.written.setdefault(name, -1)
 
     def _note(self, name: str, how: str) -> None:
         found = os.stat(name)
@@ -64,8 +68,8 @@ class OpenedFiles:
         new, self._new = self._new, []
         return new
 
-    def note_sizes(self) -> None:
-        """At a checkpoint: how long the files are that the program writes."""
+    def note_sizes(self, taken: float) -> None:
+        """At a checkpoint that was taken then: how long the files are that the program writes."""
         for name, before in self.written.items():
             try:
                 found = os.stat(name)
@@ -73,4 +77,4 @@ class OpenedFiles:
                 continue
             if found.st_size != before and stat.S_ISREG(found.st_mode):
                 self.written[name] = found.st_size
-                self._new.append(FileRow(name, "size", self.now(), found.st_size, found.st_mtime_ns))
+                self._new.append(FileRow(name, "size", taken, found.st_size, found.st_mtime_ns))

@@ -469,7 +469,7 @@ class Recorder(Tracker):
         self.places += iteration != 0
         watch.checkpoints += 1
         if self.files is not None:
-            self.files.note_sizes()
+            self.files.note_sizes(row.taken)
         watch.checkpoint_ran = self.ran()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)

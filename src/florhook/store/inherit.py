@@ -56,6 +56,7 @@ def inherited(
         "contexts": contexts,
         "iterations": [row for row in _iterations(db, key, heritage) if row[0] in kept],
         "output": list(_output(db, key, heritage.out)),
+        "files": list(_files(db, key, heritage.until)),
         "checkpoints": [row for row in _checkpoints(db, key, heritage, sign) if row[0] in kept],
     }
 
@@ -98,6 +99,12 @@ def _output(db: sqlite3.Connection, key: int, out: int) -> Iterator[tuple[int, s
     sql = "SELECT position, text FROM output WHERE run = ? AND position < ? ORDER BY rowid"
     for position, text in db.execute(sql, (key, out)):
         yield position, as_read((text,))[0][: out - position]
+
+
+def _files(db: sqlite3.Connection, key: int, until: float) -> Iterator[tuple[Any, ...]]:
+    sql = "SELECT path, how, at, size, changed FROM files WHERE run = ? AND at <= ? ORDER BY rowid"
+    for row in db.execute(sql, (key, until)):
+        yield as_read(row)
 
 
 def _checkpoints(

@@ -98,10 +98,10 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class FileRow:
-    """A file that the program opened: when it was first read or written, and what it was then.
+    """A file that the program opened, and what it was then.
 
-    `how` is "read", "write" (it is about to be opened, size and time are those of nothing) or "size" (of a file that
-    was opened for writing, at a checkpoint).
+    `how` is "read" (the first time), "append" (the first time), "write" (each time: its old content is lost; neither
+    size nor time are known yet) or "size" (of a file that was opened for writing, at a checkpoint).
     """
 
     path: str
