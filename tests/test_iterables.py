@@ -207,3 +207,43 @@ def test_data_loaders(name: str, flor: Flor) -> None:
     iterable, value, body, all_of_them = TORCH[name]
     executed, _ = select(flor, LOADER, iterable, value, body)
     assert executed >= 23 if all_of_them else executed <= 5
+
+
+ONE_EPOCH = """
+import os, torch
+from torch.utils.data import DataLoader, Dataset
+torch.manual_seed(7)
+class Data(Dataset):
+    def __len__(self):
+        return 5000
+    def __getitem__(self, n):
+        os.write(2, b".")                  # one for each item that is loaded
+        return torch.randn(4) + n
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+for step, x in enumerate(DataLoader(Data(), shuffle=True)):
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(loss.item())
+"""
+
+
+@pytest.mark.needs_torch
+def test_a_few_steps_of_a_long_epoch(flor: Flor) -> None:
+    """Of 5,000 steps, ten after the 4,000th: none of those before is run, and next to no item is loaded."""
+    flor.write("train.py", ONE_EPOCH)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write(
+        "train.py",
+        ONE_EPOCH.replace("    opt.step()", "    opt.step(); print('@@', step, loss.item(), x.sum().item())"),
+    )
+    plain = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="step=4000:4011", FLOR_STATS=str(stats))
+    assert done.stdout.splitlines() == plain[4000:4011]
+    figures = json.loads(stats.read_text())
+    # Where a step takes less than a checkpoint, not every boundary is kept: a few steps run before the first.
+    assert figures["iterations_executed"] < 100
+    assert done.stderr.count(".") < 100

@@ -276,7 +276,8 @@ class Scan:
     def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
         if where[0] != "finished":
             name = getattr(obj, "__qualname__", "generator")
-            self.suspended[id(obj)] = (*where[:2], tuple(map(_sign, where[2])), name)
+            names, variables, stack = where[2]
+            self.suspended[id(obj)] = (*where[:2], names, tuple(map(_sign, variables + stack)), name)
 
     def note_graph(self, obj: Any) -> None:
         self.live_graphs.append(self._numbers[id(obj)])

@@ -14,6 +14,7 @@ from .builtin import register as _register_builtin
 from .classes import register as _register_classes
 from .exceptions import register as _register_exceptions
 from .foreign import take_over
+from .generators import register as _register_generators
 from .lru_cache import register as _register_lru_cache
 from .settings import register as _register_settings
 from .threads import register as _register_threads
@@ -23,6 +24,7 @@ __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 REGISTRY = Registry()
 for _register in (
     _register_builtin, _register_classes, _register_exceptions, _register_threads, _register_settings,
+    _register_generators,
     _register_lru_cache,
 ):  # fmt: skip
     _register(REGISTRY)

@@ -6,7 +6,6 @@ import array
 import collections
 import ctypes
 import datetime
-import gc
 import importlib
 import io
 import itertools
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
 
-FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not in itself
 ATTEMPTS, SMALL_SET = 60, 64  # how many orders are tried to get back a set's order, up to which size
 EMPTY_SET, SET_ENTRY, PROBES = (
     sys.getsizeof(set()),
@@ -429,37 +427,6 @@ class Function(Kind):
         attributes.update(content[2])
 
 
-class Suspended(Kind):
-    """A generator or coroutine: it cannot be moved but by running it, only found where it was.
-
-    The one that a loop iterates over is driven to the recorded place before the restore (`state/iterators.py`).
-    """
-
-    name, how, moves = "generator", "re-driven", True
-
-    def shell(self, obj: Any, scan: Scan) -> str:
-        return str(getattr(obj, "__qualname__", type(obj).__name__))
-
-    def create(self, spec: str, loader: Loader) -> Any:
-        from ..restore import CannotRestoreError
-
-        raise CannotRestoreError(f"generator {spec} was started inside a loop")
-
-    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
-        where = position_of(obj)
-        scan.note_suspended(obj, where)
-        return where
-
-    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        where = position_of(obj)
-        if content[0] == "finished" and where[0] != "finished":
-            obj.close()
-        elif where[:2] != content[:2]:
-            from ..restore import CannotRestoreError
-
-            raise CannotRestoreError(f"generator {obj.__qualname__} is at another place than in the run")
-
-
 class File(Kind):
     """An open file: its position. What it holds is not captured, but found again on disk."""
 
@@ -668,38 +635,6 @@ def has_slot(slot: Any, obj: Any) -> bool:
     return True
 
 
-def position_of(obj: Any) -> tuple[Any, ...]:
-    """Where a generator stands: "finished", "fresh" or "suspended", at which instruction, with which values."""
-    prefix = next(prefix for prefix in ("gi", "cr", "ag") if hasattr(obj, f"{prefix}_frame"))
-    frame = getattr(obj, f"{prefix}_frame")
-    if frame is None:
-        return ("finished", 0, ())
-    values = held_by(obj, frame, getattr(obj, f"{prefix}_code"))
-    if frame.f_lasti < 0 or not _has_begun(obj):
-        return ("fresh", 0, values)
-    return ("suspended", frame.f_lasti, values)
-
-
-def held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
-    """The values in a generator's frame, in the interpreter's order: variables, then what its loops iterate over.
-
-    `f_locals` would not show the latter, and would keep the former alive before 3.13.
-    """
-    if FRAMES_OF_THEIR_OWN:
-        return tuple(gc.get_referents(frame)[3:])  # after the code, the builtins and the globals
-    found = gc.get_referents(obj)
-    start = max(place for place, each in enumerate(found) if each is code)
-    return tuple(found[start + 1 :])
-
-
-def _has_begun(obj: Any) -> bool:
-    import inspect
-
-    if isinstance(obj, types.GeneratorType):
-        return inspect.getgeneratorstate(obj) != inspect.GEN_CREATED
-    return True
-
-
 PLAIN: Iterable[type] = (
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, range,
     slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
@@ -725,7 +660,6 @@ def register(registry: Registry) -> None:
     registry.add(FrozenSet(), frozenset)
     registry.add(Cell(), types.CellType)
     registry.add(Function(), types.FunctionType)
-    registry.add(Suspended(), types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
     registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
     registry.add(registry.opaque, types.MappingProxyType)
     registry.add(registry.by_name["instance"], types.SimpleNamespace)

@@ -1,0 +1,110 @@
+"""Generators and coroutines: where they stand, told alike in any process that runs the same source.
+
+A probe may have been added to a generator's function, and a replay rewrites functions otherwise than a recording does:
+so a place is the number of the `yield`, not of the instruction, and variables are told by name, not in the frame's
+order.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dis
+import functools
+import gc
+import inspect
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from .base import Kind, Registry
+
+if TYPE_CHECKING:
+    from ..restore import Loader
+    from ..scan import Scan
+
+FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not in itself
+COPIES = sys.version_info < (3, 13)  # `f_locals` is a dict that the frame keeps
+SUSPENSIONS = frozenset({"YIELD_VALUE", "YIELD_FROM"})
+OURS = 3  # references to that dict: the frame's, our variable's and the counting call's
+PREFIXES = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
+
+
+class Suspended(Kind):
+    """A generator or coroutine: it cannot be moved but by running it, only found where it was.
+
+    The one that a loop iterates over is driven to the recorded place before the restore (`state/iterators.py`).
+    """
+
+    name, how, moves = "generator", "re-driven", True
+
+    def shell(self, obj: Any, scan: Scan) -> str:
+        return str(getattr(obj, "__qualname__", type(obj).__name__))
+
+    def create(self, spec: str, loader: Loader) -> Any:
+        from ..restore import CannotRestoreError
+
+        raise CannotRestoreError(f"generator {spec} was started inside a loop")
+
+    def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        where = position_of(obj)
+        scan.note_suspended(obj, where)
+        return where
+
+    def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        where = position_of(obj)
+        if content[0] == "finished" and where[0] != "finished":
+            obj.close()
+        elif where[:2] != content[:2]:
+            from ..restore import CannotRestoreError
+
+            raise CannotRestoreError(f"generator {obj.__qualname__} is at another place than in the run")
+
+
+def position_of(obj: Any) -> tuple[Any, ...]:
+    """Where a generator stands: "finished", "fresh" or "suspended"; at which `yield`; its values.
+
+    The values are those of its variables, by name, and those on its frame's stack: what its loops iterate over.
+    """
+    prefix = PREFIXES[type(obj)]
+    frame = getattr(obj, f"{prefix}_frame")
+    if frame is None:
+        return ("finished", 0, ())
+    code = getattr(obj, f"{prefix}_code")
+    values = _values(obj, frame, code)
+    if prefix == "gi" and inspect.getgeneratorstate(obj) == inspect.GEN_CREATED:
+        return ("fresh", 0, values)
+    return ("suspended", bisect.bisect_right(_suspensions(code), frame.f_lasti), values)
+
+
+@functools.lru_cache(maxsize=1000)
+def _suspensions(code: types.CodeType) -> tuple[int, ...]:
+    return tuple(each.offset for each in dis.get_instructions(code) if each.opname in SUSPENSIONS)
+
+
+def _values(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
+    variables = _variables(frame)
+    slots = [name for name in code.co_varnames if name in variables and name not in code.co_cellvars]
+    first = len(slots) + len(code.co_cellvars) + len(code.co_freevars)
+    names = tuple(sorted(variables))
+    return names, tuple(map(variables.__getitem__, names)), _held_by(obj, frame, code)[first:]
+
+
+def _variables(frame: types.FrameType) -> dict[str, Any]:
+    found = frame.f_locals
+    variables = dict(found)
+    if COPIES and sys.getrefcount(found) <= OURS:
+        found.clear()  # else the frame would keep the values alive
+    return variables
+
+
+def _held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
+    """All that a generator's frame holds, in the interpreter's order."""
+    if FRAMES_OF_THEIR_OWN:
+        return tuple(gc.get_referents(frame)[3:])  # after the code, the builtins and the globals
+    found = gc.get_referents(obj)
+    start = max(place for place, each in enumerate(found) if each is code)
+    return tuple(found[start + 1 :])
+
+
+def register(registry: Registry) -> None:
+    registry.add(Suspended(), *PREFIXES)
