@@ -140,6 +140,19 @@ def test_a_tensor_is_named_as_the_program_names_it(flor: Flor) -> None:
     )
 
 
+@pytest.mark.needs_torch
+def test_memory_that_nothing_shows_is_no_state(flor: Flor) -> None:
+    """Of a storage that the program holds one number of, the others may be anything."""
+    setup = "import torch\n"
+    body = "big = torch.tensor(list(os.urandom(1000)), dtype=torch.float32); big[3] = total; loss = big[3]; del big"
+    flor.write("train.py", setup + STEPS.format(body=body))
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    path = flor.folder / "train.py"
+    path.write_text(path.read_text().replace("    history[", "    print('@@', loss.item())\n    history[", 1))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_values_are_compared_by_bits() -> None:
     """NaN is itself, 0.0 is not -0.0, True is not 1."""
     assert same(math.nan, math.nan)

@@ -100,8 +100,9 @@ class Verifier:
     def _first_that_counts(
         self, comparison: Comparison, index: int, name: str, addresses: _Addresses
     ) -> Difference | None:
+        unseen = comparison.unseen
         found = list(itertools.islice(comparison.root(index, name), MOST_LOOKED_AT))
-        if not found:
+        if not found and comparison.unseen == unseen:
             return Difference(name, None, None, "built or shared otherwise than in the run")
         found = [each for each in found if not addresses.are_both(each.was, each.now)]
         counting = [each for each in found if not self.readings.are_both(each.was, each.now)]

@@ -17,6 +17,7 @@ from xxhash import xxh3_128_digest
 
 from .restore import Unpickler
 
+GEOMETRY = 5  # parts of a strided tensor's place in its storage
 LONGEST = 60  # characters of a value in a message
 Step = tuple[str, Any]  # what a path grows by, and the part of the content that it leads to
 
@@ -35,6 +36,24 @@ class Ref:
     """Stands for the object with that number."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a tensor shows of its storage: `geometry` is its dtype, offset, shape and strides, in numbers."""
+
+    storage: Ref
+    geometry: tuple[Any, int, tuple[int, ...], tuple[int, ...], Any]
+
+    def of(self, data: Any) -> Any:
+        """The bytes that can be seen, in order; all where that cannot be told."""
+        numpy: Any = sys.modules.get("numpy")
+        dtype, offset, shape, strides, _ = self.geometry
+        size = dtype.itemsize
+        if numpy is None or data is None:
+            return data
+        words = numpy.frombuffer(data, f"V{size}", count=len(data) // size)[offset:]
+        return numpy.lib.stride_tricks.as_strided(words, shape, [size * step for step in strides]).tobytes()
 
 
 @dataclass
@@ -82,6 +101,7 @@ class Comparison:
 
     def __init__(self, was: Read, now: Read, kinds: Sequence[str]) -> None:
         self.was, self.now, self.kinds = was, now, kinds
+        self.unseen = 0  # pieces of memory that differ where nothing shows it: most were never written
         self._met: set[tuple[int, int]] = set()
 
     def root(self, index: int, name: str) -> Iterator[Difference]:
@@ -94,6 +114,8 @@ class Comparison:
                 if (was.number, now.number) not in self._met:
                     self._met.add((was.number, now.number))
                     pending.extend(reversed(self._contents(path, was.number, now.number, form)))
+            elif isinstance(was, Seen) and isinstance(now, Seen):
+                yield from self._seen(path, was, now, form)
             elif form:
                 yield from self._memory(path, was, now, form)
             elif type(was) is tuple and type(now) is tuple and len(was) == len(now):
@@ -105,7 +127,7 @@ class Comparison:
         kind, before, after = self.kinds[now], self.was.contents[was], self.now.contents[now]
         if kind == "storage":
             return [(path, before[0], after[0], ""), (path, before[1], after[1], form)]
-        old, new = steps(kind, before), steps(kind, after)
+        old, new = self._steps(kind, before), self._steps(kind, after)
         if old is None or new is None or [step for step, _ in old] != [step for step, _ in new]:
             return [(path, _summary(kind, before), _summary(kind, after), "")]
         form = _form(kind, after)
@@ -113,6 +135,24 @@ class Comparison:
             (path + step, a, b, form if step == "" else "")
             for (step, a), (_, b) in zip(old, new, strict=True)
         ]
+
+    @staticmethod
+    def _steps(kind: str, content: Any) -> list[Step] | None:
+        if kind == "torch.Tensor" and isinstance(content[0], Ref) and len(content[1]) == GEOMETRY:
+            return [("", Seen(content[0], content[1])), *(steps(kind, content) or ())[1:]]
+        return steps(kind, content)
+
+    def _seen(self, path: str, was: Seen, now: Seen, form: str) -> Iterator[Difference]:
+        before, after = self.was.contents[was.storage.number][1], self.now.contents[now.storage.number][1]
+        if None in (before, after) or _digest(self.was.leaves, before) == _digest(self.now.leaves, after):
+            return
+        old, new = was.of(_data(self.was.leaves, before)), now.of(_data(self.now.leaves, after))
+        if old == new or (
+            old is None and new is not None and len(new) < self.now.contents[now.storage.number][0]
+        ):
+            self.unseen += 1
+        else:
+            yield Difference(path, None, None, by_how_much(old, new, form))
 
     def _memory(self, path: str, was: Any, now: Any, form: str) -> Iterator[Difference]:
         if _digest(self.was.leaves, was) == _digest(self.now.leaves, now):
