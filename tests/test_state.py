@@ -765,16 +765,44 @@ def numbers_up() -> Any:
         n += 1
 
 
-def test_generators_that_moved_on_block_a_checkpoint() -> None:
-    """One that stands where it stood at the entry does not; a finished one is finished again."""
+def test_generators_that_moved_on_are_placeholders() -> None:
+    """One that stands where it stood at the entry is live; a placeholder says so when it is drawn from.
+
+    A finished generator is finished again.
+    """
     moved, still, ends = numbers_up(), numbers_up(), iter([1])
-    session = Session({"m": moved, "s": still, "e": (x for x in ends)})
+    session = Session({"m": moved, "s": still, "e": (x for x in ends), "z": zip(moved, [1, 2], strict=False)})
     next(moved)
-    assert session.scan().blockers(session.entry) == ["numbers_up has changed since the loop was entered"]
-    session = Session(session.state)
     assert session.scan().blockers(session.entry) == []
     list(session.state["e"])
-    assert session.scan().blockers(session.entry) == []
+    kept = session.capture()
+    again = numbers_up()
+    session.state.update(m=moved, s=still)
+    session.restore(kept)
+    assert session.state["s"] is still
+    assert list(session.state["e"]) == []
+    assert again is not session.state["m"]
+    with pytest.raises(CannotRestoreError, match="generator numbers_up"):
+        next(session.state["m"])
+    with pytest.raises(CannotRestoreError, match="generator numbers_up"):
+        next(session.state["z"])
+
+
+def test_generators_that_others_hold_block_a_checkpoint() -> None:
+    """Where a loop around, or the frame of another generator, draws from it, no placeholder can be put."""
+    moved = numbers_up()
+
+    def wrapping(inner: Any) -> Any:
+        yield from inner
+
+    around = wrapping(moved)
+    next(around)
+    session = Session({"m": moved, "a": around})
+    next(moved)
+    assert session.scan().blockers(session.entry) == ["numbers_up has changed since the loop was entered"]
+    session = Session({"m": moved})
+    next(moved)
+    assert session.scan().blockers(session.entry, pinned={id(moved)}) != []
 
 
 def test_opaque_objects_that_may_have_changed_block_a_checkpoint() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import xxhash
 
-from ..state.iterators import Outline, iterator_in, recorded_outline
+from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outline
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
@@ -486,7 +486,12 @@ class Recorder(Tracker):
         unreadable = outline.unreadable() if outline is not None else None
         if unreadable is not None:
             return [f"the place in {unreadable} cannot be read"]
-        return [*scan.blockers(context.entry, driven), *self._running_threads()]
+        return [*scan.blockers(context.entry, driven, self._pinned(context)), *self._running_threads()]
+
+    def _pinned(self, context: Context) -> set[int]:
+        """What the loops around iterate over: they hold it where no restore comes to."""
+        around = (each.extra.flow for each in self.stack if each is not context and each.extra is not None)
+        return {each for flow in around if flow is not None for each in iterated_over(flow)}
 
     def _running_threads(self) -> list[str]:
         """Threads that run the user's code are at a place that no checkpoint holds."""

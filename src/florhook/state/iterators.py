@@ -93,6 +93,12 @@ def moves(obj: Any, kind: Kind) -> bool:
     return kind.moves or (kind.name in ("instance", "file") and hasattr(type(obj), "__next__"))
 
 
+def iterated_over(flow: Iterator[Any]) -> set[int]:
+    """The ids of an open loop's iterator and of what it draws from directly."""
+    iterator = iterator_in(flow)
+    return {id(iterator), *(id(each) for each in gc.get_referents(iterator))}
+
+
 def iterator_in(flow: Iterator[Any]) -> Any:
     """The iterator inside `runtime.context.flow_of`, once an item was taken from it."""
     chain = next(each for each in gc.get_referents(flow) if type(each) is itertools.chain)

@@ -273,11 +273,13 @@ class Scan:
         """Something that acts by itself, so that no placeholder can stand for it: it must have run at the entry."""
         self.suspended[id(obj)] = ("running", None, what)
 
-    def note_suspended(self, obj: Any, where: tuple[Any, ...]) -> None:
-        if where[0] != "finished":
-            name = getattr(obj, "__qualname__", "generator")
-            names, variables, stack = where[2]
-            self.suspended[id(obj)] = (*where[:2], names, tuple(map(_sign, variables + stack)), name)
+    def note_suspended(self, obj: Any, values: tuple[Any, ...]) -> None:
+        """A generator that may be drawn from; `values` are what its frame holds, as `position_of` gives them."""
+        self.suspended[id(obj)] = (
+            "generator",
+            {id(each) for each in values[1] + values[2]},
+            obj.__qualname__,
+        )
 
     def note_graph(self, obj: Any) -> None:
         self.live_graphs.append(self._numbers[id(obj)])
@@ -327,19 +329,27 @@ class Scan:
         _Pickler(out, self).dump(value)
         return out.getvalue()
 
-    def blockers(self, entry: Entry, driven: Collection[Any] = ()) -> list[str]:
+    def blockers(self, entry: Entry, driven: Collection[Any] = (), pinned: Collection[int] = ()) -> list[str]:
         """Reasons why this state cannot be restored from the entry's: what moved on that cannot be moved.
 
-        `driven` are the keys of what moves with the loop's iterator.
+        `driven` are the keys of what moves with the loop's iterator, `pinned` the ids of what loops around iterate
+        over: no placeholder can be put there, nor into the frame of another generator.
         """
+        held = set(pinned)
+        for key, where in self.suspended.items():
+            if where[0] == "generator" and (key in driven or not self._born(key, entry)):
+                held |= where[1]
         return [
             f"{where[-1]} has changed since the loop was entered"
             for key, where in self.suspended.items()
-            if key not in driven
-            and where[0] != "fresh"
-            and (where[1] is UNKNOWN or entry.suspended.get(key) != where)
-            and not (where[0] == "external" and self._born(key, entry))
+            if key not in driven and self._blocks(key, where, entry, held)
         ]
+
+    def _blocks(self, key: Any, where: tuple[Any, ...], entry: Entry, held: Collection[int]) -> bool:
+        if where[0] == "generator":
+            return key in held and self._born(key, entry)
+        changed = where[1] is UNKNOWN or entry.suspended.get(key) != where
+        return changed and not (where[0] == "external" and self._born(key, entry))
 
     def _born(self, key: Any, entry: Entry) -> bool:
         """Whether an object was born since the entry, so that a placeholder can stand for it."""
@@ -369,14 +379,6 @@ class _Pickler(pickle.Pickler):
         if cls in REGISTRY.exact or isinstance(obj, type):
             return NotImplemented
         return _reduce_value(obj)
-
-
-def _sign(value: Any) -> Any:
-    """What stays equal while a value in a generator's frame does; mutable ones are objects of their own."""
-    if type(value) in ATOMS:
-        return value
-    kind = REGISTRY.of(value)
-    return id(value) if kind is not REGISTRY.reduced else (id(value), *reduce(value)[2:3])
 
 
 def _reduce_value(obj: Any) -> Any:

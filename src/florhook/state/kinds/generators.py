@@ -16,7 +16,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from .base import Kind, Registry
+from .base import Kind, Missing, Registry
 
 if TYPE_CHECKING:
     from ..restore import Loader
@@ -26,31 +26,57 @@ FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not
 COPIES = sys.version_info < (3, 13)  # `f_locals` is a dict that the frame keeps
 SUSPENSIONS = frozenset({"YIELD_VALUE", "YIELD_FROM"})
 OURS = 3  # references to that dict: the frame's, our variable's and the counting call's
+COUNTED: tuple[Any, ...] = ([], (), "", b"", range(0), range(2**70), bytearray())
+COUNTING = tuple(type(iter(each)) for each in COUNTED)  # iterators that keep their place in a number
 PREFIXES = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
+
+
+class StandIn(Missing):
+    """Stands for a generator that has moved on: it looks the same to a scan, and whoever draws from it is told."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, kind: str, touched: Any) -> None:
+        super().__init__(kind, touched)
+        object.__setattr__(self, "_where", ())
+
+    def __iter__(self) -> Any:  # a `zip` or `enumerate` of it can be made
+        return self
 
 
 class Suspended(Kind):
     """A generator or coroutine: it cannot be moved but by running it, only found where it was.
 
-    The one that a loop iterates over is driven to the recorded place before the restore (`state/iterators.py`).
+    The one that a loop iterates over is driven to the recorded place before the restore (`state/iterators.py`). For
+    others that have moved since the loop was entered there is a placeholder.
     """
 
     name, how, moves = "generator", "re-driven", True
 
+    def same(self, obj: Any) -> Any:
+        if type(obj) is StandIn:
+            return id(obj)
+        where = position_of(obj)
+        return ANYWHERE if where[0] == "finished" else (where[:2], sign_of(where[2]))
+
     def shell(self, obj: Any, scan: Scan) -> str:
-        return str(getattr(obj, "__qualname__", type(obj).__name__))
+        return str(obj.__qualname__) if type(obj) in PREFIXES else ""
 
     def create(self, spec: str, loader: Loader) -> Any:
-        from ..restore import CannotRestoreError
-
-        raise CannotRestoreError(f"generator {spec} was started inside a loop")
+        return StandIn(f"generator {spec}", loader.touched)
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        if type(obj) is StandIn:
+            return object.__getattribute__(obj, "_where")  # type: ignore[no-any-return]
         where = position_of(obj)
-        scan.note_suspended(obj, where)
+        if where[0] != "finished":
+            scan.note_suspended(obj, where[2])
         return where
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
+        if type(obj) is StandIn:
+            object.__setattr__(obj, "_where", content)
+            return
         where = position_of(obj)
         if content[0] == "finished" and where[0] != "finished":
             obj.close()
@@ -58,6 +84,33 @@ class Suspended(Kind):
             from ..restore import CannotRestoreError
 
             raise CannotRestoreError(f"generator {obj.__qualname__} is at another place than in the run")
+
+
+class _Anywhere:
+    """The place of a finished generator: any that stood there before can be finished."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+ANYWHERE = _Anywhere()
+
+
+def sign_of(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What stays equal while a generator stands still; mutable values are objects of their own."""
+    names, variables, stack = values
+    return names, tuple(map(_sign, variables + stack))
+
+
+def _sign(value: Any) -> Any:
+    if type(value) in (int, str, float, bool, bytes, type(None), complex):
+        return value
+    try:
+        return (id(value), *value.__reduce__()[2:3]) if type(value) in COUNTING else id(value)
+    except Exception:
+        return id(value)
 
 
 def position_of(obj: Any) -> tuple[Any, ...]:
@@ -107,4 +160,4 @@ def _held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[An
 
 
 def register(registry: Registry) -> None:
-    registry.add(Suspended(), *PREFIXES)
+    registry.add(Suspended(), *PREFIXES, StandIn)
