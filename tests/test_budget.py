@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florhook.runtime.budget import FLOOR, FREE, RESTORE_FACTOR, Block, Budget
+from florhook.runtime.program import Program
+from florhook.state.scan import Root, Scan, TooLongError
 
 LONG = 1e9  # seconds into the run: the share of all blocks together never says no
 
@@ -137,3 +139,18 @@ def test_what_is_never_worth_it_is_never_taken(cost: float) -> None:
     for step in range(1000):
         block.ran(1e-6)
         assert not budget.allows(block, 100.0 + step * 1e-6, cost)
+
+
+def test_a_walk_is_given_up_when_it_takes_too_long() -> None:
+    """Nobody knows beforehand how large a state has grown: what is left of the budget, or twice the last cost."""
+    budget = Budget(0.05)
+    block = budget.block(1, "boundary")
+    assert budget.patience(block, elapsed=100.0, typical=0.002) == pytest.approx(5.0)
+    budget.took(block, 4.99)
+    assert budget.patience(block, elapsed=100.0, typical=0.002) == pytest.approx(9.98)
+    other = budget.block(2, "boundary")
+    assert budget.patience(other, elapsed=100.0, typical=0.002) == pytest.approx(0.01)
+    budget.took_too_long(other, 0.01)
+    assert other.cost == pytest.approx(0.02)
+    with pytest.raises(TooLongError, match="objects"):
+        Scan(Program(), [Root(("r",), [[] for _ in range(100_000)])], seconds=0.001)

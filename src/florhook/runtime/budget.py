@@ -68,6 +68,13 @@ class Budget:
         share = min(1 / (1 + RESTORE_FACTOR), self.epsilon)
         return cost < block.compute * share / (block.checkpoints + 1)
 
+    def patience(self, block: Block, elapsed: float, typical: float) -> float:
+        """How many seconds a checkpoint may take before it is given up: twice what was expected, or what is left."""
+        return max(2 * (block.cost or typical), self.epsilon * elapsed - self.spent)
+
+    def took_too_long(self, block: Block, seconds: float) -> None:
+        block.cost = 2 * max(seconds, block.cost)
+
     def allows_witness(self, block: Block, elapsed: float, typical: float, spacing: float) -> bool:
         """Whether digests alone are worth it, where a checkpoint is not."""
         cost = block.witness_cost or typical

@@ -20,7 +20,7 @@ from typing import Any
 import xxhash
 
 from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outline
-from ..state.scan import Entry, Scan
+from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
 from .budget import Block, Budget
@@ -228,7 +228,7 @@ class Recorder(Tracker):
             watch.boundaries = False
             return
         began = time.perf_counter()
-        scan = self._scan(context, watch, frame)
+        scan = self._scan(context, watch, frame, None if main_loop else boundaries)
         if scan is None:
             watch.wants_exit = watch.boundaries = False
             return
@@ -387,10 +387,22 @@ class Recorder(Tracker):
 
     # Checkpoints ---------------------------------------------------------------------------------------------
 
-    def _scan(self, context: Context, watch: Watch, frame: FrameType) -> Scan | None:
+    def _scan(
+        self, context: Context, watch: Watch, frame: FrameType, block: Block | None = None
+    ) -> Scan | None:
+        """Walk the state; within the patience of the block, if there is one."""
+        began = time.perf_counter()
+        patience = math.inf
+        if block is not None:
+            patience = self.budget.patience(block, self.now(), self._typical_cost())
         try:
             iterable = None if watch.left else context.iterable
-            return Scan(self.program, roots(self.program, frame, watch.cells, iterable))
+            return Scan(self.program, roots(self.program, frame, watch.cells, iterable), patience)
+        except TooLongError:  # as where the budget did not allow it in the first place
+            if block is not None:
+                self.budget.took_too_long(block, time.perf_counter() - began)
+            self._spend(time.perf_counter() - began)
+            return None
         except Exception as error:
             self._refuse(f"{type(error).__name__}: {error}")
             return None
@@ -399,7 +411,7 @@ class Recorder(Tracker):
         self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block
     ) -> None:
         began = time.perf_counter()
-        scan = self._scan(context, watch, frame)
+        scan = self._scan(context, watch, frame, block)
         if scan is not None:
             self._store(context, watch, scan, iteration, block, began)
 
@@ -411,7 +423,7 @@ class Recorder(Tracker):
             return
         if self.budget.allows_witness(block, self.now(), self._typical_cost(), spacing):
             began = time.perf_counter()
-            scan = self._scan(context, watch, frame)
+            scan = self._scan(context, watch, frame, block)
             if scan is not None:
                 self._witness_of(context, scan, iteration, block, began)
 

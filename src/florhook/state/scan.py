@@ -18,8 +18,10 @@ import gc
 import importlib
 import io
 import marshal
+import math
 import pickle
 import sys
+import time
 import types
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -34,7 +36,12 @@ from .kinds.special import SPECIAL
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 # Where a table says how to find an object: born since the entry; -2 - n: number n of the iterator's.
 BORN, DRIVEN = -1, -2
+GLANCE = 1024  # objects between two looks at the clock
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
+
+
+class TooLongError(Exception):
+    """A walk was given up."""
 
 
 class Environment(Protocol):
@@ -112,9 +119,11 @@ class Scan:
 
     outlines = False  # whether it is an iterator that is walked, which is driven rather than restored
 
-    def __init__(self, environment: Environment, roots: Iterable[Root]) -> None:
+    def __init__(self, environment: Environment, roots: Iterable[Root], seconds: float = math.inf) -> None:
+        """TooLongError if the walk takes more than so many seconds."""
         load_imported()
         self.environment = environment
+        self._deadline = time.perf_counter() + seconds
         self.keys: list[Any] = []
         self.objects: list[Any] = []
         self.kinds: list[Kind] = []
@@ -169,6 +178,8 @@ class Scan:
             self.keys.append(key)
             self.objects.append(obj)
             self.kinds.append(kind)
+            if not found % GLANCE and time.perf_counter() > self._deadline:
+                raise TooLongError(f"its state has more than {found} objects, which take too long to walk")
         return found
 
     # What kinds ask for --------------------------------------------------------------------------------------
