@@ -126,6 +126,8 @@ def result(command: Sequence[str], cwd: Path, env: dict[str, str]) -> Result:
 
 
 def without_addresses(output: bytes) -> bytes:
+    """Nor what a recording says, once, where it could keep no state."""
+    output = re.sub(rb"(?m)^florhook: \d+ checkpoints were not taken .*\n", b"", output)
     return re.sub(rb"0x[0-9a-f]+", b"0x...", output)
 
 

@@ -27,7 +27,7 @@ from florhook.runtime import probes
 from florhook.runtime.program import Program
 from florhook.runtime.recorder import Recorder
 from florhook.runtime.replayer import Replayer
-from florhook.store.rows import CheckpointRow, Piece
+from florhook.store.rows import CheckpointRow, Piece, RunRow
 
 WHOLE_LIBRARY = "FLOR_TEST_WHOLE_LIBRARY"  # set it to rewrite every file of the standard library
 
@@ -890,7 +890,8 @@ def handler_of(mode: str, program: Program, problems: list[str]) -> Any:
     if mode == "inert":
         return None
     if mode == "replay":
-        empty: Any = SimpleNamespace(by_place={}, store=None, run=None)
+        run = RunRow("id", "-c", (), "/", 0.0, ended=1.0, exit_code=0)
+        empty: Any = SimpleNamespace(by_place={}, loops={}, store=None, run=run)
         return Replayer(
             program,
             empty,
