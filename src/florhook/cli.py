@@ -88,6 +88,8 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     settings = from_sources(os.environ, flags, Path.cwd())
+    if "at" in flags and settings.mode != "resume" and rest[:1] != ["shell"]:
+        raise UsageError("--at goes with --mode resume, or with shell")
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
     if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):

@@ -146,6 +146,10 @@ class _Writer:
         for body in reversed(visited):
             if body.scope is not None:
                 self._emit(body.statements, body.scope)
+            elif self.replaying:  # in a class body nothing is put but what marks the user's additions
+                body.statements[:] = [
+                    _hindsight(node) if id(node) in self.added else node for node in body.statements
+                ]
 
     # What a body holds -------------------------------------------------------------------------------------
 

@@ -15,8 +15,6 @@ class Held:
     def __init__(self) -> None:
         self.holding = True
         self.passed: list[str] = []  # what was held back
-        self._skip = 0  # characters that an attempt before this one has printed
-        self._through = False
         self._stream: Any = None
         self._patched: list[Any] = []
 
@@ -38,38 +36,21 @@ class Held:
             if self.holding:
                 self.passed.append(data if is_text else bytes(data).decode(errors="surrogateescape"))
                 return len(data)
-            if not self._skip or self._through:
-                return original(data)
-            return self._print_rest(original, data, is_text)
+            return original(data)
 
         return write
 
-    def _print_rest(self, original: Any, data: Any, is_text: bool) -> int:
-        """The part of the data that was not printed by an earlier attempt."""
-        skipped = min(self._skip, len(data))
-        self._skip -= skipped
-        self._through = True
-        try:
-            original(data[skipped:])
-            if is_text:
-                self._stream.flush()  # now, so that the layer below does not count it again
-        finally:
-            self._through = False
-        return len(data)
+    def release(self, text: str, already: int) -> int:
+        """Print `text`, the output before the point, and let pass what follows; `already` characters were printed.
 
-    def release(self, text: str, already: int) -> None:
-        """Print `text`, the output before the point, and let pass what follows; `already` characters were printed."""
+        Gives how many characters of what follows were printed as well.
+        """
         self.holding = False
         if self._stream is None:
-            return
-        self._skip = max(0, already - len(text))
-        if not self._skip:
-            self._uninstall()
-        self._through = True
-        try:
-            self._print(text[already:])
-        finally:
-            self._through = False
+            return 0
+        self._uninstall()
+        self._print(text[already:])
+        return max(0, already - len(text))
 
     def _uninstall(self) -> None:
         while self._patched:

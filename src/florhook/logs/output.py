@@ -14,10 +14,10 @@ Sink = Callable[[str], object]
 
 
 class Tee:
-    """Passes everything written to `sys.stdout` on, and tells `sink` its text."""
+    """Passes everything written to `sys.stdout` on, less the first `skip` characters, and tells `sink` all of it."""
 
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
+    def __init__(self, sink: Sink, skip: int = 0) -> None:
+        self.sink, self.skip = sink, skip
         self._undo: list[Callable[[], None]] = []
         self._pending: list[str] = []  # text that the text layer has not handed to the binary one
 
@@ -42,28 +42,35 @@ class Tee:
             return
         self._undo.append(lambda: delattr(stream, "write"))
 
+    def _rest(self, text: str) -> str:
+        skipped = min(self.skip, len(text))
+        self.skip -= skipped
+        return text[skipped:]
+
     def _text_writer(self, original: Callable[[str], Any]) -> Callable[[str], Any]:
         def write(text: str, /) -> Any:
-            self._pending.append(text)
+            passed = self._rest(text)
+            self._pending.append(passed)
             try:
-                result = original(text)
+                result = original(passed) if passed or not text else 0
             except BaseException:
                 self._pending.clear()
                 raise
             self.sink(text)
-            return result
+            return result if passed == text else len(text)
 
         return write
 
     def _binary_writer(self, original: Callable[[Any], Any], encoding: str) -> Callable[[Any], Any]:
         def write(data: Any, /) -> Any:
-            result = original(data)
             text = bytes(data).decode(encoding, "surrogateescape")
             # The text layer writes through here too, what was counted already.
             if self._pending and text == "".join(self._pending):
                 self._pending.clear()
-            else:
-                self.sink(text)
-            return result
+                return original(data)
+            passed = self._rest(text)
+            result = original(data if passed == text else passed.encode(encoding, "surrogateescape"))
+            self.sink(text)
+            return result if passed == text else len(data)
 
         return write

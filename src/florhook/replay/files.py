@@ -45,6 +45,7 @@ class FileHistory:
         self.rows = list(opened)
         self.read: dict[str, FileRow] = {}
         self.written: dict[str, float] = {}  # since when
+        self.folders = {row.path for row in self.rows if row.how == "folder"}
         for row in self.rows:
             if row.how == "read":
                 self.read.setdefault(row.path, row)
@@ -119,14 +120,23 @@ class Files:
 
     def begin_without(self, paths: Collection[str]) -> None:
         """Hide what the run had made; each file shows again when the part of the run that wrote it was skipped."""
-        self._hidden = set(paths)
-        self.overlay.hide(paths)
+        folders = {path for path in self.history.folders if os.path.isdir(path)}
+        self._hidden = {*paths, *folders}
+        self.overlay.hide(
+            sorted(self._hidden, reverse=True)
+        )  # what lies in a folder first: it is shown by itself
 
     def jumped(self, before: float, after: float) -> None:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
         number = len(self.history.skipped)
         self.history.jumped(before, after)
-        for path in sorted(self._hidden):
+        for path in sorted(self._hidden & self.history.folders):
+            if not self.history.made_later(path):
+                self._hidden.discard(path)
+                self.overlay.show_folder(path)
+        for path in sorted(self._hidden - self.history.folders):
+            if self.history.made_later(path):
+                continue  # file times are coarser
             with self.overlay.paused():
                 shown = _time_of(self.overlay.version_of(path))
                 version = self.history.version(_time_of(path), shown)
@@ -145,13 +155,13 @@ class Files:
         """The program is about to read the file with that canonical path."""
         if path in self.sources or not os.path.isabs(path):
             return
+        if path in self._hidden and self.history.made_later(path):
+            return
         with self.overlay.paused():
             version = self.history.version(_time_of(path), _time_of(self.overlay.version_of(path)))
             if path in self.history.read and path not in self._told and self.history.was_changed(path):
                 self._told.add(path)
                 self.changed(path)
-        if version is Version.UNKNOWN and path in self._hidden and self.history.made_later(path):
-            return
         if version is Version.OF_THE_RUN:
             self._hidden.discard(path)
             self.overlay.forget(path)

@@ -65,6 +65,11 @@ class Overlay:
             for path in paths:
                 self._tree.hide(path)
 
+    def show_folder(self, path: str) -> None:
+        """Show the program a folder that was hidden; what was hidden in it stays so."""
+        with self._tree.lock:
+            self._tree.show(path)
+
     def version_of(self, path: str) -> str:
         """The real path of the overlay's version of a file, whether or not there is one; `path` is canonical."""
         return self._tree.upper(path)

@@ -297,6 +297,10 @@ class Tree:
         if self.lower_shows(path):
             self._journal.add(HIDE, path)
 
+    def show(self, path: str) -> None:
+        """The opposite, for this path alone."""
+        self._journal.add(SHOW, path)
+
     def hide_all(self, path: str) -> None:
         """Mark a real folder and whatever was made to show again below it as deleted."""
         for marked in (*self._journal.marks_below(path), path):

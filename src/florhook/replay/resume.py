@@ -375,8 +375,8 @@ class Attempt:
 
     def _print(self, recorder: Resumed) -> None:
         out = self.point.checkpoint.out if self.point is not None else 0
-        self.held.release(self.record.output[:out], self.task["already"])
-        self.tee = Tee(recorder.wrote)
+        skip = self.held.release(self.record.output[:out], self.task["already"])
+        self.tee = Tee(recorder.wrote, skip)
         self.tee.install()
 
     def _say(self, row: RunRow, cut: list[str]) -> None:

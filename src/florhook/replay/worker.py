@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import ctypes
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -33,17 +36,25 @@ from .plan import Question, parse_selection
 from .record import Record
 from .sources import find_edits, path_now
 
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
 
 
 def run_worker(target: Target, settings: Settings) -> None:
     """Run the program as FLORHOOK_TASK says, a JSON object: run, avoid, already, status (a descriptor), overlay."""
     pin_hash_seed()
+    _end_with_the_supervisor()
     task = json.loads(os.environ.pop("FLORHOOK_TASK"))
     with low_ones_reserved():
         task["status"] = moved_up(task["status"])
         start = _prepare(target, settings, task)
     start()
+
+
+def _end_with_the_supervisor() -> None:
+    """Nobody would read on if it was killed."""
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """Which files a recorded program opens: what it read must be the same in a replay, what it wrote is found again.
 
-Python's audit event `open` tells, for the program's own code and for most libraries. A hook for audit events cannot be
+Python's audit events tell, for the program's own code and for most libraries. A hook for audit events cannot be
 taken out again, so that it returns at its first comparison once the recording has ended.
 """
 
@@ -16,6 +16,7 @@ from ..store.rows import FileRow
 
 MOST_FILES = 20_000  # of each sort, and times of writing anew: a data set of a million pictures is not listed
 WRITES = os.O_WRONLY | os.O_RDWR
+EVENTS = ("open", "os.mkdir")
 CODE = (".py", ".pyc", ".so")
 
 
@@ -34,10 +35,13 @@ class OpenedFiles:
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not self.active:
+        if event not in EVENTS or not self.active:
             return
         try:
-            self._opened(*arguments)
+            if event == "open":
+                self._opened(*arguments)
+            else:
+                self._made_folder(arguments[0])
         except Exception:  # whatever is odd about this file, the program opens it
             return
 
@@ -57,6 +61,12 @@ class OpenedFiles:
                 self._writes += 1
                 self._new.append(FileRow(name, "append" if appends else "write", self.now(), -1, 0))
             self.written.setdefault(name, -1)
+
+    def _made_folder(self, path: Any) -> None:
+        name = os.path.abspath(os.fsdecode(path))
+        if not os.path.lexists(name) and not name.startswith(self.home) and self._writes < MOST_FILES:
+            self._writes += 1
+            self._new.append(FileRow(name, "folder", self.now(), -1, 0))
 
     def _note(self, name: str, how: str) -> None:
         found = os.stat(name)

@@ -446,7 +446,11 @@ class Recorder(Tracker):
         try:
             outline = self._outline(context, watch, scan) if iteration > 0 else None
             numbers = outline.numbers() if outline is not None else {}
-            blockers = [] if iteration == 0 else self._blockers(context, scan, outline, numbers)
+            shared = scan.remade(self._iterators(context))
+            blockers = [f"{shared} is drawn from by a loop and by the program"] if shared else []
+            blockers += scan.entangled()
+            if iteration != 0 and not blockers:
+                blockers = self._blockers(context, scan, outline, numbers)
             if blockers:
                 self._refuse(blockers[0])
                 self._spend(time.perf_counter() - began)
@@ -500,6 +504,15 @@ class Recorder(Tracker):
             return [f"the place in {unreadable} cannot be read"]
         return [*scan.blockers(context.entry, driven, self._pinned(context)), *self._running_threads()]
 
+    def _iterators(self, context: Context) -> set[int]:
+        """What the open loops draw from: it is theirs, whatever a restore makes of the program's variables."""
+        found = self._pinned(context)
+        if hasattr(type(context.iterable), "__next__"):
+            found.add(id(context.iterable))
+        if context.extra.flow is not None and context.begun:
+            found |= iterated_over(context.extra.flow)
+        return found
+
     def _pinned(self, context: Context) -> set[int]:
         """What the loops around iterate over: they hold it where no restore comes to."""
         around = (each.extra.flow for each in self.stack if each is not context and each.extra is not None)
@@ -515,6 +528,7 @@ class Recorder(Tracker):
 
     def _write_open(self, context: Context) -> None:
         """So that a run that is killed has its loops, with all around them."""
+        self._number(context)
         outer: Context | None = context
         while outer is not None:
             self._write_context(outer, outer.extra, "")

@@ -21,6 +21,12 @@ from ..state.scan import Root
 from .program import Program
 
 Name = tuple[Any, ...]
+OF_DYNAMO = (
+    "__builtins_dict__",
+    "__compiled_fn",
+    "__resume_at",
+    "__import_",
+)  # what torch.compile puts there
 NOT_STATE = {"__flor__", "__builtins__"}
 CONTAINERS = (list, tuple, dict, set)
 
@@ -105,7 +111,7 @@ def _globals(program: Program) -> Iterator[Root]:
         module = sys.modules.get(info.module)
         if isinstance(module, ModuleType):
             for name, value in list(vars(module).items()):
-                if not (name.startswith("__") and name.endswith("__")):
+                if not (name.startswith("__") and name.endswith("__")) and not name.startswith(OF_DYNAMO):
                     yield Root(("global", info.module, name), value)
 
 

@@ -356,6 +356,24 @@ class Scan:
             if key not in driven and self._blocks(key, where, entry, held)
         ]
 
+    def entangled(self) -> list[str]:
+        """Iterators that a restore makes anew, beside objects that nobody can look into and that may draw from them."""
+        opaque = [
+            str(where[-1])
+            for where in self.suspended.values()
+            if where[0] == "external" and where[1] is UNKNOWN
+        ]
+        anew = any(
+            kind.how == "by value" and hasattr(type(obj), "__next__")
+            for kind, obj in zip(self.kinds, self.objects, strict=True)
+        )
+        return [f"{name} may draw from what the program draws from" for name in opaque[:1] if anew]
+
+    def remade(self, ids: Collection[int]) -> str | None:
+        """The type of an object among these that a restore makes anew, though somebody else holds it."""
+        met = (self._numbers[each] for each in ids if each in self._numbers)
+        return next((type(self.objects[n]).__name__ for n in met if self.kinds[n].how == "by value"), None)
+
     def _blocks(self, key: Any, where: tuple[Any, ...], entry: Entry, held: Collection[int]) -> bool:
         if where[0] == "generator":
             return key in held and self._born(key, entry)
@@ -481,7 +499,7 @@ def kind_of(obj: Any, environment: Environment) -> Kind | None:
         if owner is not None and REGISTRY.of(owner) is REGISTRY.opaque:
             return REGISTRY.opaque  # a method of a lock, say
         if isinstance(obj, (types.ModuleType, types.BuiltinFunctionType)) and not is_importable(obj):
-            return REGISTRY.opaque
+            return REGISTRY.by_name["module"] if type(obj) is types.ModuleType else REGISTRY.opaque
         return None
     if kind.name in ("function", "class", "lru_cache"):
         home = getattr(obj, "__module__", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -272,7 +273,19 @@ def is_value_class(cls: type) -> bool:
 def reduce(obj: Any) -> Any:
     """What pickle makes of an object: its global name or (callable, arguments, state, ...)."""
     function = copyreg.dispatch_table.get(type(obj))
-    return function(obj) if function else obj.__reduce_ex__(5)
+    reduced = function(obj) if function else obj.__reduce_ex__(5)
+    complete = isinstance(reduced, str) or tuple(reduced)[2:3] not in ((), (None,))
+    if complete or isinstance(obj, BaseException):  # to ask an exception for its dict makes one
+        return reduced
+    # Some types written in C, such as dates, forget what a class derived from them adds.
+    attributes = getattr(obj, "__dict__", None) if type(obj).__flags__ & HEAP_TYPE else None
+    own = any(
+        isinstance(getattr(type(obj), name), types.FunctionType) for name in ("__reduce__", "__reduce_ex__")
+    )
+    if type(attributes) is not dict or not attributes or own:
+        return reduced
+    parts: list[Any] = [*reduced]
+    return (*parts[:2], dict(attributes), *parts[3:])
 
 
 def live_reference(obj: Any) -> weakref.ref[Any] | None:

@@ -9,6 +9,7 @@ import datetime
 import importlib
 import io
 import itertools
+import operator
 import os
 import random
 import sys
@@ -67,8 +68,14 @@ class Dict(Kind):
         return tuple(dict.keys(obj)), tuple(dict.values(obj))
 
     def apply(self, obj: dict[Any, Any], content: tuple[Any, Any], loader: Loader) -> None:
-        dict.clear(obj)
-        dict.update(obj, zip(*content, strict=True))
+        keys, values = content
+        if len(obj) != len(keys) or not all(map(_is_key, dict.keys(obj), keys)):
+            dict.clear(obj)
+        dict.update(obj, zip(keys, values, strict=True))
+
+
+def _is_key(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) in (str, int, bytes) and one == other)
 
 
 class OrderedDict(Dict):
@@ -234,6 +241,9 @@ class Deque(Kind):
         return tuple(collections.deque.__iter__(obj))
 
     def apply(self, obj: collections.deque[Any], content: tuple[Any, ...], loader: Loader) -> None:
+        # What a loop around iterates over must not be touched in vain.
+        if len(obj) == len(content) and all(map(operator.is_, collections.deque.__iter__(obj), content)):
+            return
         collections.deque.clear(obj)
         collections.deque.extend(obj, content)
 
@@ -328,6 +338,32 @@ def empty_instance(cls: type) -> Any:
 
 def found_at_home(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
+
+
+class Module(Kind):
+    """A module that no import finds, such as a program makes for its settings: its names."""
+
+    name, how = "module", "in place"
+
+    def shell(self, obj: types.ModuleType, scan: Scan) -> str:
+        return obj.__name__
+
+    def create(self, spec: str, loader: Loader) -> types.ModuleType:
+        return types.ModuleType(spec)
+
+    def content(self, obj: types.ModuleType, scan: Scan) -> tuple[Any, ...]:
+        found = {name: value for name, value in vars(obj).items() if not is_special(name)}
+        return tuple(found), tuple(found.values())
+
+    def apply(self, obj: types.ModuleType, content: tuple[Any, ...], loader: Loader) -> None:
+        names = vars(obj)
+        for name in [each for each in names if not is_special(each)]:
+            del names[name]
+        names.update(zip(*content, strict=True))
+
+
+def is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 class DerivedContainer(Instance):
@@ -557,10 +593,15 @@ class PythonRandom(Kind):
 
     def content(self, obj: random.Random, scan: Scan) -> Any:
         version, numbers, gauss = random.Random.getstate(obj)
-        return version, array.array("Q", numbers).tobytes(), gauss
+        own = tuple((getattr_dict(obj) or {}).items())  # its Gaussian is among them, in C's own place
+        return version, array.array("Q", numbers).tobytes(), gauss, own
 
     def apply(self, obj: random.Random, content: Any, loader: Loader) -> None:
-        version, numbers, gauss = content
+        version, numbers, gauss, own = content
+        attributes = getattr_dict(obj)
+        if attributes is not None:
+            attributes.clear()
+            attributes.update(own)
         random.Random.setstate(obj, (version, tuple(array.array("Q", numbers)), gauss))
 
 
@@ -658,6 +699,7 @@ def register(registry: Registry) -> None:
         registry.derived.insert(0, (base, derived))
     registry.add(Instance())
     registry.add(FrozenSet(), frozenset)
+    registry.add(Module())
     registry.add(Cell(), types.CellType)
     registry.add(Function(), types.FunctionType)
     registry.add(File(), io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -666,7 +708,7 @@ def register(registry: Registry) -> None:
     registry.add(MemoryView(), memoryview)
     registry.add(StringIO(), io.StringIO)
     registry.add(BytesIO(), io.BytesIO)
-    registry.add(PythonRandom(), random.Random)
+    registry.add(PythonRandom(), random.Random, derived=True)
     registry.add(WeakValues(), weakref.WeakValueDictionary)
     registry.add(WeakKeys(), weakref.WeakKeyDictionary)
     registry.add(WeakSet(), weakref.WeakSet)

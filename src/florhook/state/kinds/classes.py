@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .base import Kind, Registry
+from .builtin import getattr_dict
 
 if TYPE_CHECKING:
     from ..restore import Loader
@@ -23,6 +25,7 @@ OF_ENUMS_AND_TUPLES = {
     "_fields",
     "_field_defaults",
 }
+OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 DEFINITIONS = (
     types.FunctionType,
     types.MemberDescriptorType,
@@ -72,12 +75,12 @@ class Class(Kind):
         from ..scan import is_importable
 
         if not scan.keeps_class(obj):
-            return (), ()
+            return (), (), ()
         data = tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value, obj))
-        return data, () if is_importable(obj) else definitions(obj)
+        return data, () if is_importable(obj) else definitions(obj), tuple(carried(obj))
 
     def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
-        data, body = content
+        data, body, attributes = content
         wanted = dict(data)
         for name, value in list(vars(obj).items()):
             if is_class_data(name, value, obj) and name not in wanted:
@@ -85,6 +88,34 @@ class Class(Kind):
         for name, value in {**dict(body), **wanted}.items():
             if vars(obj).get(name, obj) is not value:
                 type.__setattr__(obj, name, value)
+        now = dict(carriers(obj))
+        for name, values in attributes:
+            if name in now:
+                own = [each for each in now[name] if each not in OF_MEMBERS]
+                for each in own:
+                    del now[name][each]
+                now[name].update(values)
+
+
+def carriers(cls: type) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The methods and enum members of a class, and what they have been given as attributes."""
+    for name, value in vars(cls).items():
+        method = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+        if isinstance(method, types.FunctionType) and not is_class_data(name, method, cls):
+            yield name, vars(method)
+    members = vars(cls).get("_member_map_")
+    for name, member in members.items() if isinstance(members, dict) else ():
+        attributes = getattr_dict(member)
+        if attributes is not None:
+            yield name, attributes
+
+
+def carried(cls: type) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
+    """The attributes that are state: by name of the method or member."""
+    for name, attributes in carriers(cls):
+        found = tuple((each, value) for each, value in attributes.items() if each not in OF_MEMBERS)
+        if found:
+            yield name, found
 
 
 def definitions(cls: type) -> tuple[tuple[str, Any], ...]:

@@ -37,13 +37,17 @@ class LruCache(Kind):
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         info = obj.cache_info()
         cache = _cache_of(obj) if info.maxsize is None else None
+        attributes = tuple((name, value) for name, value in vars(obj).items() if name != "__wrapped__")
         if cache is None or _counters() is None:
             scan.note_external(obj, tuple(info))
-            return tuple(info), (), (), obj.__wrapped__
-        return tuple(info), tuple(cache.keys()), tuple(cache.values()), obj.__wrapped__
+            return tuple(info), (), (), obj.__wrapped__, attributes
+        return tuple(info), tuple(cache.keys()), tuple(cache.values()), obj.__wrapped__, attributes
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        (hits, misses, maxsize, _), keys, values, _ = content
+        (hits, misses, maxsize, _), keys, values, _, attributes = content
+        for name in [name for name in vars(obj) if name != "__wrapped__"]:
+            del vars(obj)[name]
+        vars(obj).update(attributes)
         counters = _counters()
         cache = _cache_of(obj)
         if maxsize is not None or counters is None or cache is None:

@@ -31,7 +31,9 @@ class NdArray(Kind):
     name, how, varies = "numpy.ndarray", "in place", True
 
     def variant(self, obj: Any) -> Kind:
-        return self if obj.base is None or not is_mapped(obj) else MAPPED
+        if obj.base is None:
+            return self
+        return MAPPED if is_mapped(obj) else (self if has_known_memory(obj) else NOBODYS)
 
     def same(self, obj: Any) -> Any:
         # No weak reference: `ndarray.resize` refuses an array that has one. An array in C's order with memory of its
@@ -127,6 +129,22 @@ class Mapped(Opaque):
 MAPPED = Mapped()
 
 
+class Nobodys(Opaque):
+    """An array over memory that nobody names, with gaps or overlaps: what lies there cannot be told."""
+
+    name = "nobody's numpy.ndarray"
+
+    def content(self, obj: Any, scan: Scan) -> None:
+        scan.note_external(obj, UNKNOWN)
+
+
+NOBODYS = Nobodys()
+
+
+def has_known_memory(obj: Any) -> bool:
+    return obj.flags.c_contiguous or obj.flags.f_contiguous or owner_of(obj) is not None
+
+
 def is_mapped(array: Any) -> bool:
     base = array.base
     while isinstance(base, (np.ndarray, memoryview)):
@@ -149,8 +167,27 @@ class Generator(Kind):
         return obj.bit_generator
 
 
+class SeedSequence(Kind):
+    """What it was made from, and how many children it has."""
+
+    name, how = "numpy.random.SeedSequence", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return obj.__reduce__()[:2]
+
+    def create(self, spec: Any, loader: Loader) -> Any:
+        make, arguments = spec
+        return make(*arguments)
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        return freeze({str(number): part for number, part in enumerate(obj.__reduce__()[2])})
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        obj.__setstate_cython__(tuple(thaw(content).values()))
+
+
 class BitGenerator(Kind):
-    """Its state."""
+    """Its state, and the seed sequence that its children come from."""
 
     name, how = "numpy.random.BitGenerator", "in place"
 
@@ -161,10 +198,17 @@ class BitGenerator(Kind):
         return spec()
 
     def content(self, obj: Any, scan: Scan) -> Any:
-        return freeze(obj.state)
+        return freeze(obj.state), seeds_of(obj)
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
-        obj.state = thaw(content)
+        state, seeds = content
+        if seeds is not seeds_of(obj):
+            obj.__setstate__((thaw(state), seeds))
+        obj.state = thaw(state)
+
+
+def seeds_of(obj: Any) -> Any:
+    return getattr(obj, "seed_seq", None) if hasattr(obj, "seed_seq") else getattr(obj, "_seed_seq", None)
 
 
 class RandomState(Kind):
@@ -205,8 +249,13 @@ def thaw(frozen: Any) -> Any:
 def owner_of(obj: Any) -> Any:
     """The object in whose memory a view lies; None for an array with memory of its own (or that nobody names)."""
     base = obj.base
-    while isinstance(base, np.ndarray) and base.base is not None:
-        base = base.base
+    while True:
+        # `as_strided` puts an object of its own between a view and the array.
+        passes = isinstance(base, np.ndarray) or hasattr(base, "__array_interface__")
+        under = getattr(base, "base", None) if passes else None
+        if under is None:
+            break
+        base = under
     if isinstance(base, (np.ndarray, bytearray)):
         return base
     if hasattr(base, "untyped_storage"):
@@ -282,6 +331,8 @@ def register(registry: Registry) -> None:
     registry.add(RandomState(), np.random.RandomState)
     bit_generators = [getattr(np.random, n) for n in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")]
     registry.add(BitGenerator(), *bit_generators)
+    registry.add(SeedSequence(), np.random.SeedSequence)
+    registry.add(NOBODYS)
     dtypes: set[Any] = {np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSUVOMm"}}
     SPECIAL.update(dict.fromkeys(dtypes, _reduce_dtype))
     registry.plain(np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSUVOMm"})

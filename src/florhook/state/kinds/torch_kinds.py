@@ -58,7 +58,9 @@ class Tensor(Kind):
         with plainly(type(obj)):
             if not obj.is_leaf:
                 scan.note_graph(obj)
-            return obj.untyped_storage(), geometry_of(obj), graph_name(obj), *extras_of(obj)
+            # The name of its graph stands in the shell alone: that of a view is made anew when it is looked at.
+            graph = None if obj.is_leaf else True
+            return obj.untyped_storage(), geometry_of(obj), graph, *extras_of(obj)
 
     def prepare(self, obj: Any, content: Any, loader: Loader) -> None:
         with torch._C.DisableTorchFunction(), torch.inference_mode(obj.is_inference()), torch.no_grad():

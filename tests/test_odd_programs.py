@@ -1,0 +1,264 @@
+"""Programs that do what few do: a replay prints what a plain run prints, at every budget, and finds nothing inexact."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Flor
+
+# Lines behind `#P ` are added after the recording.
+PROGRAMS = {
+    "an iterator that the loop and the program draw from": """
+        words = iter("a b c d e f g h".split())
+        for word in words:
+            skipped = next(words)
+            #P print("@@", word, skipped)
+    """,
+    "a callable iterator with a sentinel": """
+        numbers = iter([1, 2, 3, 4, 5, 6, 7].__iter__().__next__, 6)
+        for n in numbers:
+            for k in range(2):
+                #P print("@@", n, k)
+                pass
+            next(numbers, None)
+    """,
+    "attributes of enum members": """
+        import enum
+        class Color(enum.Enum):
+            RED = 1
+        Color.RED.seen = 0
+        for n in range(5):
+            Color.RED.seen += n
+        #P print("@@", Color.RED.seen, Color.RED.value)
+    """,
+    "attributes of methods": """
+        class Net:
+            def forward(self):
+                Net.forward.calls += 1
+            @staticmethod
+            def helper():
+                Net.helper.calls += 2
+        Net.forward.calls = Net.helper.calls = 0
+        net = Net()
+        for n in range(5):
+            net.forward()
+            net.helper()
+        #P print("@@", Net.forward.calls, Net.helper.calls)
+    """,
+    "a module made for settings": """
+        import types
+        config = types.ModuleType("config")
+        config.steps, config.history = 0, []
+        for n in range(5):
+            config.steps += n
+            config.history.append(config.steps)
+            config.latest = n
+        #P print("@@", config.steps, config.history, config.latest)
+    """,
+    "attributes of a date": """
+        import datetime
+        class Day(datetime.date):
+            pass
+        day = Day(2020, 1, 2)
+        day.visits = 0
+        for n in range(5):
+            day.visits += n
+        #P print("@@", day, day.visits)
+    """,
+    "attributes of a cached function": """
+        import functools
+        @functools.lru_cache(maxsize=None)
+        def square(n):
+            square.calls += 1
+            return n * n
+        square.calls = 0
+        for n in range(6):
+            square(n % 3)
+        #P print("@@", square.calls, square.cache_info().hits)
+    """,
+    "a print in a class body": """
+        total = 0
+        for n in range(3):
+            total += n
+            class Layer:
+                width = n
+                #P print("@@", n, width)
+                for part in range(2):
+                    #P print("@@ part", part)
+                    pass
+        #P print("@@", total, Layer.width)
+    """,
+    "a deque that a loop goes over while one inside is skipped": """
+        import collections
+        waiting = collections.deque([1, 2, 3])
+        for each in waiting:
+            total = 0
+            for k in range(3):
+                total += k * each
+            #P print("@@", each, total)
+    """,
+    "a dict that a loop goes over while one inside changes its values": """
+        table = {"a": [1], "b": [2], "c": [3]}
+        for name, values in table.items():
+            for k in range(3):
+                values.append(k)
+                table[name] = values
+            #P print("@@", name, table)
+    """,
+    "folders made in the loop": """
+        import os
+        os.mkdir("runs")
+        os.makedirs("out/first")
+        for n in range(3):
+            os.mkdir(f"out/{n}")
+            with open(f"out/{n}/x.txt", "w") as file:
+                file.write(str(n))
+            #P print("@@", sorted(os.listdir("out")), os.path.exists(f"out/{n + 1}"))
+        #P print("@@", open("out/2/x.txt").read())
+    """,
+    "two branches of a tee": """
+        import itertools
+        first, second = itertools.tee(range(20))
+        if hasattr(itertools, "pairwise"):
+            pairs = itertools.pairwise(second)
+        else:
+            pairs = zip(second, range(20))
+        for n in range(5):
+            one, two = next(first), next(pairs)
+            #P print("@@", n, one, two)
+    """,
+    "attributes of a random generator": """
+        import random
+        class Counting(random.Random):
+            pass
+        source = Counting(3)
+        source.draws = 0
+        for n in range(5):
+            value = source.gauss(0, 1)
+            source.draws += 1
+        #P print("@@", source.draws, value, source.getstate()[1][-1])
+    """,
+    "a generator sent to": """
+        def average():
+            total = count = 0
+            value = yield
+            while True:
+                total, count = total + value, count + 1
+                value = yield total / count
+        mean = average()
+        next(mean)
+        for n in range(6):
+            now = mean.send(n)
+            #P print("@@", n, now)
+        #P print("@@", now)
+    """,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_odd_programs(name: str, epsilon: str, flor: Flor) -> None:
+    """The same lines, exit code 0."""
+    program = PROGRAMS[name]
+    base = "\n".join(line for line in program.splitlines() if not line.lstrip().startswith("#P "))
+    flor.write("train.py", base)
+    assert flor("train.py", FLOR_EPSILON=epsilon).returncode == 0
+    replays = flor.folder.parent / "plain"
+    replays.mkdir()
+    probed = flor.write("train.py", program.replace("#P ", ""))
+    (replays / "train.py").write_text(probed.read_text())
+    wanted = [
+        line for line in Flor(replays, flor.home).python("train.py").stdout.splitlines() if "@@" in line
+    ]
+    assert wanted
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout.splitlines() == wanted, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+NUMPY = {
+    "a view over overlapping windows": """
+        grid = np.zeros((3, 2), order="F")
+        windows = np.lib.stride_tricks.sliding_window_view(grid.reshape(-1), 2)
+        steps = np.nditer(np.arange(30))
+        for n in range(4):
+            for k in range(3):
+                step = next(steps)
+                grid[k, 0] += n
+                windows.base.base[k] += n if hasattr(windows.base, "base") else 0
+            #P print("@@", n, int(step), grid.sum(), windows.sum())
+    """,
+    "children of a seed sequence": """
+        seeds = np.random.SeedSequence(4)
+        source = np.random.default_rng(seeds)
+        for n in range(4):
+            for k in range(2):
+                child = np.random.default_rng(seeds.spawn(1)[0])
+            #P print("@@", n, child.bit_generator.state["state"], seeds.n_children_spawned, source.bit_generator.seed_seq is seeds)
+        #P print("@@", np.random.default_rng(seeds.spawn(1)[0]).random(), source.random())
+    """,
+}
+
+
+@pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
+@pytest.mark.parametrize("name", NUMPY)
+def test_odd_programs_with_numpy(
+    name: str, epsilon: str, flor: Flor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same, with arrays."""
+    pytest.importorskip("numpy")
+    monkeypatch.setitem(PROGRAMS, name, "        import numpy as np" + NUMPY[name])
+    test_odd_programs(name, epsilon, flor)
+
+
+VIEW = """
+    import torch
+    torch.manual_seed(0)
+    w = torch.nn.Parameter(torch.randn(4))
+    view = w.view(2, 2)
+    opt = torch.optim.SGD([w], 0.1)
+    for n in range(4):
+        opt.zero_grad()
+        (w ** 2).sum().backward()
+        opt.step()
+        #P print("@@", n, view.sum().item())
+"""
+
+
+@pytest.mark.needs_torch
+def test_views_of_parameters(flor: Flor) -> None:
+    """The node of a view's graph is made anew when it is looked at, which is no other state."""
+    flor.write("train.py", "\n".join(line for line in VIEW.splitlines() if "#P" not in line))
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("train.py", VIEW.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == flor.python("train.py").stdout
+
+
+TWICE = """
+    import os, sys
+    def odd():
+        n = 1
+        while True:
+            yield n
+            n += 2
+    source = odd()
+    for i in range(8):
+        print(i, next(source), flush=True)
+        if os.path.exists(f"die{i}"):
+            os._exit(9)
+"""
+
+
+def test_a_second_resume_prints_everything_once(flor: Flor) -> None:
+    """A run that keeps a generator is taken up from its beginning, twice: what was printed is not printed again."""
+    flor.write("train.py", TWICE)
+    plain = flor.python("train.py").stdout
+    (flor.folder / "die2").touch()
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 9
+    (flor.folder / "die2").unlink()
+    (flor.folder / "die5").touch()
+    assert flor("train.py", FLOR_MODE="resume", FLOR_EPSILON="inf").returncode == 9
+    (flor.folder / "die5").unlink()
+    done = flor("train.py", FLOR_MODE="resume", FLOR_EPSILON="inf")
+    assert (done.stdout, done.returncode) == (plain, 0), done.stderr
