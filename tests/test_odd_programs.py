@@ -115,6 +115,31 @@ PROGRAMS = {
             #P print("@@", sorted(os.listdir("out")), os.path.exists(f"out/{n + 1}"))
         #P print("@@", open("out/2/x.txt").read())
     """,
+    "a generator in a variable of a function": """
+        def numbers():
+            n = 0
+            while True:
+                n += 1
+                yield n
+        def main():
+            source, total = numbers(), 0
+            for epoch in range(4):
+                for step in range(3):
+                    total += next(source)
+                #P print("@@", epoch, total, next(iter([total])))
+            #P print("@@", total)
+        main()
+    """,
+    "an iterator in a variable of a function": """
+        def main():
+            source, seen = iter(list(range(20))), []
+            for epoch in range(4):
+                for step in range(3):
+                    seen.append(next(source))
+                seen.append(next(source))
+                #P print("@@", epoch, seen[-2:])
+        main()
+    """,
     "two branches of a tee": """
         import itertools
         first, second = itertools.tee(range(20))
@@ -193,7 +218,7 @@ NUMPY = {
         for n in range(4):
             for k in range(2):
                 child = np.random.default_rng(seeds.spawn(1)[0])
-            #P print("@@", n, child.bit_generator.state["state"], seeds.n_children_spawned, source.bit_generator.seed_seq is seeds)
+            #P print("@@", n, child.bit_generator.state["state"], seeds.n_children_spawned)
         #P print("@@", np.random.default_rng(seeds.spawn(1)[0]).random(), source.random())
     """,
 }

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from conftest import Flor
 
+from florhook.store.store import Store
+
 
 def files_of(folder: Path) -> dict[str, str]:
     """Every file with the hash of its content, bytecode aside."""
@@ -441,3 +443,25 @@ def test_a_loop_without_numbers_is_selected_by_iteration(flor: Flor) -> None:
     done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="nothing=1:3")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing" in done.stderr
+
+
+def test_every_loop_in_the_record_has_a_number(flor: Flor) -> None:
+    """Rows of open loops are sent now and then, those of a loop that nothing was kept of as well."""
+    flor.write(
+        "train.py",
+        """
+        import socket, time
+        held = []
+        for epoch in range(2):
+            held.append(socket.socket())
+            for step in range(3):
+                held.append(socket.socket())
+                time.sleep(0.3)
+        """,
+    )
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    with Store.open(flor.home) as store:
+        rows = store.contexts(store.find("last"))
+    numbers = {row.ctx for row in rows}
+    assert min(numbers) > 0
+    assert {row.parent for row in rows} <= numbers | {-1}

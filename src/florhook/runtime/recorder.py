@@ -449,6 +449,9 @@ class Recorder(Tracker):
             shared = scan.remade(self._iterators(context))
             blockers = [f"{shared} is drawn from by a loop and by the program"] if shared else []
             blockers += scan.entangled()
+            stuck = scan.stuck(context.entry, lambda name: self._is_fixed(context, name))
+            if stuck is not None:
+                blockers.append(f"{stuck} is a variable that the loop does not assign to")
             if iteration != 0 and not blockers:
                 blockers = self._blockers(context, scan, outline, numbers)
             if blockers:
@@ -503,6 +506,11 @@ class Recorder(Tracker):
         if unreadable is not None:
             return [f"the place in {unreadable} cannot be read"]
         return [*scan.blockers(context.entry, driven, self._pinned(context)), *self._running_threads()]
+
+    @staticmethod
+    def _is_fixed(context: Context, name: tuple[Any, ...]) -> bool:
+        """Whether a root is a variable that no restore assigns to: in a replay it keeps the object that it has."""
+        return name[0] == "local" and (name[1] > 0 or name[3] not in context.site.names)
 
     def _iterators(self, context: Context) -> set[int]:
         """What the open loops draw from: it is theirs, whatever a restore makes of the program's variables."""

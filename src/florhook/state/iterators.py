@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -96,6 +97,8 @@ def moves(obj: Any, kind: Kind) -> bool:
 def iterated_over(flow: Iterator[Any]) -> set[int]:
     """The ids of an open loop's iterator and of what it draws from directly."""
     iterator = iterator_in(flow)
+    if isinstance(iterator, types.GeneratorType):
+        return {id(iterator)}  # what its frame holds, a scan sees
     return {id(iterator), *(id(each) for each in gc.get_referents(iterator))}
 
 

@@ -36,6 +36,7 @@ from .kinds.special import SPECIAL
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 # Where a table says how to find an object: born since the entry; -2 - n: number n of the iterator's.
 BORN, DRIVEN = -1, -2
+REPLACED = ("reduced", "generator")  # kinds of mutable objects that a restore may put others in the place of
 GLANCE = 1024  # objects between two looks at the clock
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 
@@ -123,6 +124,7 @@ class Scan:
         """TooLongError if the walk takes more than so many seconds."""
         load_imported()
         self.environment = environment
+        self.roots = list(roots)
         self._deadline = time.perf_counter() + seconds
         self.keys: list[Any] = []
         self.objects: list[Any] = []
@@ -144,7 +146,7 @@ class Scan:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            self.stream = self._write(roots)
+            self.stream = self._write(self.roots)
         finally:
             if collecting:
                 gc.enable()
@@ -355,6 +357,21 @@ class Scan:
             for key, where in self.suspended.items()
             if key not in driven and self._blocks(key, where, entry, held)
         ]
+
+    def stuck(self, entry: Entry, fixed: Callable[[tuple[Any, ...]], bool]) -> str | None:
+        """A root that must stay the object that it is (`fixed` tells by name), but that a restore would replace."""
+        for root in self.roots:
+            parts = root.value if isinstance(root.value, tuple) else (root.value,)
+            if fixed(root.name) and any(self._is_replaced(part, entry) for part in parts):
+                return str(root.name[-1])
+        return None
+
+    def _is_replaced(self, obj: Any, entry: Entry) -> bool:
+        kind = None if type(obj) in ATOMS else kind_of(obj, self.environment)
+        number = None if kind is None else self._numbers.get(kind.key(obj))
+        if kind is None or number is None or kind.name not in REPLACED:
+            return False
+        return entry.number(self.keys[number], obj, kind) < 0
 
     def entangled(self) -> list[str]:
         """Iterators that a restore makes anew, beside objects that nobody can look into and that may draw from them."""
