@@ -259,7 +259,7 @@ def is_value_class(cls: type) -> bool:
     """Classes whose instances are values, pickled as such: enum members, paths, numbers, named tuples."""
     if hasattr(cls, "__members__") or issubclass(cls, (tuple, frozenset, str, int, float, bytes)):
         return True
-    return cls.__module__.partition(".")[0] in {
+    return str(cls.__module__).partition(".")[0] in {
         "pathlib",
         "datetime",
         "decimal",
