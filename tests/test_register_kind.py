@@ -13,7 +13,7 @@ from conftest import ROOT, Flor
 from test_state import Session, carried, round_trip
 
 import florhook
-from florhook.state.kinds import REGISTRY
+from florhook.state.kinds import REGISTRY, load_imported
 from florhook.state.kinds.base import Missing
 from florhook.state.restore import CannotRestoreError
 
@@ -41,6 +41,7 @@ class Derived(Handle):
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[None]:
     """As it was before the test."""
+    load_imported()  # what is loaded in a test would be lost after it
     kept = dict(REGISTRY.exact), list(REGISTRY.derived), dict(REGISTRY.by_name)
     yield
     REGISTRY.exact, REGISTRY.derived, REGISTRY.by_name = kept
