@@ -30,10 +30,10 @@ print("end", total)
 
 
 def replayed(
-    flor: Flor, body: str, probe: str = "print('@@', epoch, weights)", **changes: str
+    flor: Flor, body: str, probe: str = "print('@@', epoch, weights)", setup: str = "", **changes: str
 ) -> tuple[Any, Any]:
     """Record the program, add a probe to its epochs, replay. The process and the figures."""
-    source = STEPS.format(body=body)
+    source = setup + STEPS.format(body=body)
     flor.write("train.py", source)
     done = flor("train.py", FLOR_EPSILON="inf")
     assert done.returncode == 0, done.stderr
@@ -128,11 +128,7 @@ def test_a_tensor_is_named_as_the_program_names_it(flor: Flor) -> None:
     """One value of a layer's weight differs: net[1].weight, how many values, by how much."""
     setup = "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 3))\n"
     body = "net[1].weight.data[2, 1] = float(os.urandom(1)[0]) + 300 * (epoch == 5)"
-    flor.write("train.py", setup + STEPS.format(body=body))
-    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
-    path = flor.folder / "train.py"
-    path.write_text(path.read_text().replace("    history[", "    print('@@', epoch)\n    history[", 1))
-    done = flor("train.py", FLOR_MODE="replay")
+    done, _ = replayed(flor, body, "print('@@', epoch)", setup)
     assert done.returncode == 4
     assert re.search(
         r"after epoch=\d of the loop at train.py:7: net\[1\]\.weight: 1 of 6 values differ, by up to \d+",
@@ -145,11 +141,7 @@ def test_memory_that_nothing_shows_is_no_state(flor: Flor) -> None:
     """Of a storage that the program holds one number of, the others may be anything."""
     setup = "import torch\n"
     body = "big = torch.tensor(list(os.urandom(1000)), dtype=torch.float32); big[3] = total; loss = big[3]; del big"
-    flor.write("train.py", setup + STEPS.format(body=body))
-    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
-    path = flor.folder / "train.py"
-    path.write_text(path.read_text().replace("    history[", "    print('@@', loss.item())\n    history[", 1))
-    done = flor("train.py", FLOR_MODE="replay")
+    done, _ = replayed(flor, body, "print('@@', loss.item())", setup)
     assert (done.returncode, done.stderr) == (0, "")
 
 

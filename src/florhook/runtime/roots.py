@@ -27,7 +27,6 @@ OF_DYNAMO = (
     "__resume_at",
     "__import_",
 )  # what torch.compile puts there
-NOT_STATE = {"__flor__", "__builtins__"}
 CONTAINERS = (list, tuple, dict, set)
 
 

@@ -375,16 +375,14 @@ class Scan:
 
     def entangled(self) -> list[str]:
         """Iterators that a restore makes anew, beside objects that nobody can look into and that may draw from them."""
-        opaque = [
-            str(where[-1])
-            for where in self.suspended.values()
-            if where[0] == "external" and where[1] is UNKNOWN
-        ]
+        opaque = [w[-1] for w in self.suspended.values() if w[0] == "external" and w[1] is UNKNOWN]
+        if not opaque:
+            return []
         anew = any(
             kind.how == "by value" and hasattr(type(obj), "__next__")
             for kind, obj in zip(self.kinds, self.objects, strict=True)
         )
-        return [f"{name} may draw from what the program draws from" for name in opaque[:1] if anew]
+        return [f"{opaque[0]} may draw from what the program draws from"] if anew else []
 
     def remade(self, ids: Collection[int]) -> str | None:
         """The type of an object among these that a restore makes anew, though somebody else holds it."""
