@@ -361,7 +361,7 @@ class Scan:
     def stuck(self, entry: Entry, fixed: Callable[[tuple[Any, ...]], bool]) -> str | None:
         """A root that must stay the object that it is (`fixed` tells by name), but that a restore would replace."""
         for root in self.roots:
-            parts = root.value if isinstance(root.value, tuple) else (root.value,)
+            parts = root.value if type(root.value) is tuple else (root.value,)
             if fixed(root.name) and any(self._is_replaced(part, entry) for part in parts):
                 return str(root.name[-1])
         return None
@@ -420,7 +420,7 @@ class _Pickler(pickle.Pickler):
         special = SPECIAL.get(cls)
         if special is not None:
             return special(obj)
-        if cls in REGISTRY.exact or isinstance(obj, type):
+        if cls in REGISTRY.exact or issubclass(cls, type):
             return NotImplemented
         return _reduce_value(obj)
 
@@ -513,7 +513,7 @@ def kind_of(obj: Any, environment: Environment) -> Kind | None:
         owner = getattr(obj, "__self__", None) if type(obj) is types.BuiltinFunctionType else None
         if owner is not None and REGISTRY.of(owner) is REGISTRY.opaque:
             return REGISTRY.opaque  # a method of a lock, say
-        if isinstance(obj, (types.ModuleType, types.BuiltinFunctionType)) and not is_importable(obj):
+        if issubclass(type(obj), (types.ModuleType, types.BuiltinFunctionType)) and not is_importable(obj):
             return REGISTRY.by_name["module"] if type(obj) is types.ModuleType else REGISTRY.opaque
         return None
     if kind.name in ("function", "class", "lru_cache"):
@@ -525,11 +525,11 @@ def kind_of(obj: Any, environment: Environment) -> Kind | None:
 
 def is_importable(obj: Any) -> bool:
     """Whether the import system finds this very object under its own name."""
-    if isinstance(obj, types.ModuleType):
+    if issubclass(type(obj), types.ModuleType):
         return sys.modules.get(obj.__name__) is obj
     home = getattr(obj, "__module__", None)
     owner = getattr(obj, "__self__", None)
-    if owner is not None and not isinstance(owner, types.ModuleType):
+    if owner is not None and not issubclass(type(owner), types.ModuleType):
         return True  # a method of an object: pickled by that object and its name
     return _found_under_its_name(obj, home or getattr(owner, "__name__", ""))
 

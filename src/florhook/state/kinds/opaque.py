@@ -154,7 +154,7 @@ def fingerprint(obj: Any) -> Any:
         return UNKNOWN
     if (
         name in INERT
-        or isinstance(obj, types.ModuleType)  # of a class of its own, or under a name of its own
+        or issubclass(cls, types.ModuleType)  # of a class of its own, or under a name of its own
         or cls.__module__.partition(".")[0] in INERT_PACKAGES
         or cls.__module__ in INERT_PACKAGES
     ):
