@@ -23,7 +23,9 @@ from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
+from .ranks import Rank, of_rank
 from .runtime import entropy, probes
+from .runtime.agreement import Agreement
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
@@ -45,16 +47,21 @@ def record(target: Target, settings: Settings) -> None:
     """Record one run. Whatever fails here, the program runs."""
     seed = pin_hash_seed()
     program = Program()
+    name = program_name(target, settings)
+    rank = Rank.of(os.environ, " ".join([name, *target.argv]))
     row = RunRow(
-        new_id(),
-        program_name(target, settings),
+        rank.run_id if rank else new_id(),
+        name,
         tuple(target.argv),
         os.getcwd(),
         time.time(),
-        meta(seed, settings),
+        meta(seed, settings, rank),
     )
     recording = Recording.start(settings.home, row, staging_limit())
     recorder = Recorder(program, recording, settings.epsilon, row.started)
+    if rank is not None and not recording.failed:
+        with contextlib.suppress(OSError):
+            recorder.agreement = Agreement(settings.home / "runs" / f"{rank.launch}.ranks", rank.number == 0)
     tee = Tee(recorder.wrote)
     files = recorder.files = OpenedFiles(recorder.now, str(settings.home))
     started = time.perf_counter()
@@ -81,8 +88,10 @@ def record(target: Target, settings: Settings) -> None:
         tee.uninstall()
         files.active = False
         stats = recorder.finish(exit_code, PATIENCE)
+        if recorder.agreement is not None:
+            recorder.agreement.close()
         stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}
-        write_stats(settings.stats, stats)
+        write_stats(settings.stats, stats, row.rank)
 
     def keep_state(library: str) -> None:
         recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
@@ -147,8 +156,10 @@ def new_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
 
 
-def meta(seed: str, settings: Settings) -> dict[str, Any]:
+def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, Any]:
+    ranks = {} if rank is None else {"rank": rank.number, "world": rank.world, "here": rank.here}
     return {
+        **ranks,
         "florhook": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -164,9 +175,10 @@ def staging_limit() -> int:
     return max(LEAST_STAGING, min(MOST_STAGING, int(psutil.virtual_memory().available * STAGING_SHARE)))
 
 
-def write_stats(path: Path | None, stats: dict[str, Any]) -> None:
+def write_stats(path: Path | None, stats: dict[str, Any], rank: int = 0) -> None:
     if path is None:
         return
+    path = of_rank(path, rank)
     try:
         path.write_text(json.dumps({**dict.fromkeys(KEYS, 0), **stats}, indent=1) + "\n")
     except OSError as error:

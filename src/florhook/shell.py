@@ -23,6 +23,7 @@ from .replay.record import Record
 from .replay.resume import TASK, Attempt, end_children, start_again
 from .replay.resume_edits import Changes
 from .replay.resume_plan import Moment, find_moment, parse_moment, place_text
+from .replay.supervisor import refuse_ranks
 from .runtime import entropy
 from .runtime.resumer import Resumed, Resumer
 from .runtime.visitor import Visitor
@@ -38,6 +39,7 @@ def shell(settings: Settings, words: list[str]) -> None:
     if text is None:
         with Store.open(settings.home) as store:
             record = Record(store, store.find(which))
+        refuse_ranks(record.run, "entered by shell")
         target = target_of(record.run, settings)
         _place(record, parse_moment(at) if at else {})  # refuses what never was
         if os.path.isdir(record.run.cwd):

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -63,6 +64,7 @@ class ReplayOutput:
         self.quiet = 0  # what is written is no part of the run's output
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
+        self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
         self._out = io.BufferedWriter(io.FileIO(high_copy(1), "w"))
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
@@ -99,6 +101,10 @@ class ReplayOutput:
             self.quiet -= 1
 
     def _take(self, text: str, /) -> int:
+        with self.lock:
+            return self._taken(text)
+
+    def _taken(self, text: str) -> int:
         if self.quiet:
             return len(text)
         if not self.hindsight.depth:
@@ -149,6 +155,10 @@ class ReplayOutput:
 
     def restored(self, out: int) -> None:
         """The program was brought to a place where so many characters of output had been written."""
+        with self.lock:
+            self._restored(out)
+
+    def _restored(self, out: int) -> None:
         if self.comparable:
             self._tell(out)
         elif out > self.position:
@@ -157,6 +167,12 @@ class ReplayOutput:
         self._in_step = self.comparable
 
     def flush(self) -> None:
+        with self.lock:
+            self._out.flush()
+
+    def halt(self) -> None:
+        """Nothing is printed from here on by any other thread."""
+        self.lock.acquire()
         self._out.flush()
 
     def end(self) -> None:

@@ -65,7 +65,11 @@ class FileHistory:
         return first is not None and self.started + first >= self.restored_at
 
     def was_changed(self, path: str) -> bool:
-        """Whether a file that the run read, and did not write, is another one now."""
+        """Whether a file that the run read, and did not write, is another one now.
+
+        What was changed before the run ended may have been written by the run itself, through C code (`torch.save`):
+        that is for `version` to tell.
+        """
         row = self.read.get(path)
         if row is None or path in self.written:
             return False
@@ -73,6 +77,8 @@ class FileHistory:
             found = os.stat(path)
         except OSError:
             return False  # the program will say so
+        if self.ended is not None and found.st_mtime_ns <= self.ended * 1e9:
+            return False
         return found.st_size != row.size or found.st_mtime_ns > row.changed + CLOCK_NS
 
     def size_at(self, path: str, seconds: float) -> int | None:

@@ -81,6 +81,8 @@ class Question:
 
     def wants(self, loop: Loop, iteration: int) -> bool:
         """Whether a probe ran in that iteration of a recorded loop and is asked for."""
+        if iteration in loop.asked:
+            return True
         if loop.site.key not in self.places and not (self.marks & loop.marks_of(iteration)):
             return False
         if iteration not in loop.iterations:

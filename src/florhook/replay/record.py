@@ -27,16 +27,21 @@ class Loop:
     witnesses: dict[int, CheckpointRow] = field(default_factory=dict)
     begun: int = 0  # iterations in which a loop inside this one was entered
     goodbye: bool = True  # whether the run ended with one
+    limit: int | None = None  # of several ranks: how many iterations all of them know
+    cut: bool = False  # of several ranks: whether one of them ended inside this loop
+    asked: frozenset[int] = frozenset()  # of several ranks: the iterations that others are asked for
 
     @property
     def is_open(self) -> bool:
         """Whether the run ended without goodbye inside this loop."""
-        return self.row.exit == "" and not self.goodbye
+        return self.cut or (self.row.exit == "" and not self.goodbye)
 
     @property
     def known(self) -> int:
         """How many iterations were begun, as far as the record goes."""
         told = self.row.iterations or 0
+        if self.limit is not None:
+            return self.limit
         if self.row.exit:
             return told
         return max([told - 1, self.begun - 1, *self.iterations, *(k - 1 for k in self.checkpoints)]) + 1

@@ -66,7 +66,7 @@ from .resume_plan import (
     points,
 )
 from .sources import path_now
-from .supervisor import check_same_program
+from .supervisor import check_same_program, refuse_ranks
 
 TASK = "FLORHOOK_RESUME"
 WRITER_PATIENCE = 30.0  # seconds for the writer of a run that ended just now
@@ -103,6 +103,7 @@ def _look(target: Target, settings: Settings, record: Record, wanted: dict[str, 
     """Until when checkpoints are to be used (None: all), in seconds since the origin."""
     run = record.run
     check_same_program(target, settings, run)
+    refuse_ranks(run, "resumed")
     if wanted is not None:
         began = find_moment(record, wanted).began
         return None if math.isinf(began) else began

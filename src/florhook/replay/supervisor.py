@@ -14,14 +14,15 @@ from typing import Any
 
 from ..errors import RefusedError
 from ..launch import Target
+from ..ranks import Rank, member_id
 from ..record import HASH_SEED, new_id, program_name, write_stats
 from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store
+from .group import Folder, Group
 from .plan import parse_selection
 from .record import modules_of
 from .sources import Edits, find_edits
-from .worker import AGAIN
 
 DIVERGED = 4
 UNCOUNTED = (
@@ -52,13 +53,14 @@ def replay(target: Target, settings: Settings) -> int:
     parse_selection(settings.select)
     store = Store.open(settings.home)
     run = store.find(settings.run, program_name(target, settings))
-    store.wait(run, PATIENCE)
-    run = store.find(run.id)
+    rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))
+    run, others = _of_this_rank(store, run, rank)
     check_same_program(target, settings, run)
     edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
     _refuse_unsafe(edits, settings)
     store.close()
-    attempt = _run_until_done(settings, run)
+    group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, others)
+    attempt = _run_until_done(settings, run, group)
     stats = _say_what_happened(attempt, edits, run)
     exit_code = _exit_code(attempt)
     write_stats(
@@ -71,8 +73,23 @@ def replay(target: Target, settings: Settings) -> int:
             "exit_code": exit_code,
             "wall_s": time.perf_counter() - started,
         },
+        run.rank,
     )
     return exit_code
+
+
+def _of_this_rank(store: Store, run: RunRow, rank: Rank | None) -> tuple[RunRow, list[str]]:
+    """The part of a run that this process recorded, and the ids of the other ranks' parts."""
+    world = 1 if rank is None else rank.world
+    if world != run.world:
+        raise RefusedError(
+            f"run {run.id} had {run.world} ranks, and this launch has {world}: start the replay as the run was started"
+        )
+    members = [store.find(member_id(run.id, number)) for number in range(int(run.meta.get("here", 1)))]
+    for member in members:
+        store.wait(member, PATIENCE)
+    own = member_id(run.id, 0 if rank is None else rank.number)
+    return store.find(own), [member.id for member in members if member.id != own]
 
 
 def check_same_program(target: Target, settings: Settings, run: RunRow) -> None:
@@ -87,6 +104,14 @@ def check_same_program(target: Target, settings: Settings, run: RunRow) -> None:
         )
 
 
+def refuse_ranks(run: RunRow, done: str) -> None:
+    """What cannot be done yet with a run of several ranks."""
+    if run.world > 1:
+        raise RefusedError(
+            f"run {run.id} had {run.world} ranks: such runs can be replayed, but not {done} yet"
+        )
+
+
 def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
     if not edits.refusals or settings.force:
         return
@@ -98,32 +123,38 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
     )
 
 
-def _run_until_done(settings: Settings, run: RunRow) -> Attempt:
+def _run_until_done(settings: Settings, run: RunRow, group: Group | None) -> Attempt:
     """Run workers until one gets through; each leaves out the checkpoints that the one before could not use."""
     avoid: list[str] = []
     already: dict[str, int] = {}
-    for _ in range(MOST_ATTEMPTS):
-        attempt = _run_worker(settings, run, avoid, already)
-        if attempt.status != AGAIN or "again" not in attempt.report:
+    for number in range(MOST_ATTEMPTS):
+        folder = None if group is None else group.attempt(number)
+        attempt = _run_worker(settings, run, {"avoid": avoid, "already": already}, folder)
+        if "again" not in attempt.report:
             return attempt
-        avoid.append(attempt.report["again"])
+        avoid += attempt.report["again"]
         already = {
             name: max(count, already.get(name, 0)) for name, count in attempt.report["printed"].items()
         }
-        sys.stderr.write(
-            f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n"
-        )
+        if attempt.report.get("reason"):
+            sys.stderr.write(
+                f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n"
+            )
     raise RefusedError(
         "too many checkpoints of this run cannot be used; replay with --force, or record again"
     )
 
 
-def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: dict[str, int]) -> Attempt:
-    overlay = settings.home / "replays" / new_id()
-    overlay.mkdir(parents=True, mode=0o700)
+def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: Folder | None) -> Attempt:
+    overlay = settings.home / "replays" / new_id() if folder is None else folder.overlay
+    overlay.mkdir(parents=True, mode=0o700, exist_ok=folder is not None)
     read, write = os.pipe()
-    task = {"run": run.id, "avoid": avoid, "already": already, "status": write, "overlay": str(overlay)}
-    environment = {**os.environ, "FLORHOOK_TASK": json.dumps(task)}
+    task = {**task, "run": run.id, "status": write, "overlay": str(overlay)}
+    address: dict[str, str] = {}
+    if folder is not None:
+        task["ranks"] = folder.as_task()
+        address = folder.address()
+    environment = {**os.environ, **address, "FLORHOOK_TASK": json.dumps(task)}
     seed = str(run.meta.get("hash_seed", ""))
     environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
     environment["PYTHONHASHSEED"] = seed or "random"
@@ -133,11 +164,17 @@ def _run_worker(settings: Settings, run: RunRow, avoid: list[str], already: dict
         worker = subprocess.Popen(command, env=environment, pass_fds=[write])
         os.close(write)
         with os.fdopen(read, "rb") as reports:
-            text = reports.read()
+            text = reports.readline()
+        report = json.loads(text) if text else {}
+        if folder is not None and "again" in report:  # the worker stands still
+            report["again"] = folder.halt()
+            worker.kill()
         status = worker.wait()
     finally:
         signal.signal(signal.SIGINT, interrupted)
-    return Attempt(status, json.loads(text) if text else {})
+    if folder is not None and status == 0 and not folder.wait_for_the_end():
+        report["again"] = folder.halt()
+    return Attempt(status, report)
 
 
 def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import ctypes
 import json
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -28,11 +27,13 @@ from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
 from ..runtime.verifier import times_of
 from ..settings import Settings
-from ..store.rows import CheckpointRow
+from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
 from .files import FileHistory, Files, opened_now
+from .group import Folder, Member
+from .joint import join
 from .overlay import Overlay
-from .plan import Question, parse_selection
+from .plan import Question, Selection, parse_selection
 from .record import Record
 from .sources import find_edits, path_now
 
@@ -47,8 +48,8 @@ def run_worker(target: Target, settings: Settings) -> None:
     task = json.loads(os.environ.pop("FLORHOOK_TASK"))
     with low_ones_reserved():
         task["status"] = moved_up(task["status"])
-        start = _prepare(target, settings, task)
-    start()
+        worker = Worker(target, settings, task)
+    worker.start()
 
 
 def _end_with_the_supervisor() -> None:
@@ -57,105 +58,152 @@ def _end_with_the_supervisor() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callable[[], None]:
-    """Everything but the program's own run."""
-    store = Store.open(settings.home)
-    record = Record(store, store.find(task["run"]))
-    edits = find_edits(record.sources, record.run, os.getcwd())
-    selection = parse_selection(settings.select)
-    strangers = selection.names() - {name for site in record.sites.values() for name, _ in site.labels}
-    if strangers:
-        raise UsageError(f"--select: no loop of the program has a variable {min(strangers)}")
-    marks = frozenset(record.mark_ids[place] for place in edits.places if place in record.mark_ids)
-    program = Program(replaying=True)
-    program.diff = _differ(record)
+class Worker:
+    """Everything that one attempt consists of; `start` runs the program in it."""
 
-    def restart(site: str, reason: str) -> NoReturn:
-        output.flush()
-        _report(task["status"], {"again": site, "reason": reason, "printed": asdict(output.printed)})
+    def __init__(self, target: Target, settings: Settings, task: dict[str, Any]) -> None:
+        self.target, self.settings, self.task = target, settings, task
+        self.store = Store.open(settings.home)
+        self.record = Record(self.store, self.store.find(task["run"]))
+        self.folder = Folder.from_task(task["ranks"]) if "ranks" in task else None
+        names = self.folder.others if self.folder else []
+        self.others = [Record(self.store, self.store.find(name)) for name in names]
+        self.edits = find_edits(self.record.sources, self.record.run, os.getcwd())
+        self.selection = self._selection()
+        self.program = Program(replaying=True)
+        self.program.diff = _differ(self.record)
+        if self.folder is not None:
+            join(self.record, [(other, self._question(other)) for other in self.others])
+        question, avoid = self._question(self.record), frozenset(task["avoid"])
+        self.replayer = Replayer(self.program, self.record, question, avoid, self.restart)
+        self.output = ReplayOutput(
+            settings.log == "all",
+            lambda: self.record.output,
+            self.asked_for,
+            Printed(**task["already"]),
+            not self.edits.printing_changed,
+        )
+        self.member = None if self.folder is None else Member(self.folder, self.halt)
+        self.overlay = Overlay(Path(task["overlay"]), through=[settings.home])
+        self.files = self._files()
+        self.clock = ReplayClock(self.program.user_modules, times_of(self.record)[0])
+        self._connect()
+
+    def _selection(self) -> Selection:
+        selection = parse_selection(self.settings.select)
+        known = {name for site in self.record.sites.values() for name, _ in site.labels}
+        strangers = selection.names() - known
+        if strangers:
+            raise UsageError(f"--select: no loop of the program has a variable {min(strangers)}")
+        return selection
+
+    def _question(self, record: Record) -> Question:
+        places = self.edits.places
+        marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
+        return Question(frozenset(places), marks, self.selection)
+
+    def _files(self) -> Files:
+        run = self.record.run
+        opened = [row for each in (self.record, *self.others) for row in _opened(self.store, each.run, run)]
+        return Files(
+            self.overlay,
+            FileHistory(run.origin, run.ended, opened),
+            self.unknown_version,
+            lambda path: self.replayer.notes.append(
+                f"{path} was changed after the run read it: what depends on it is not as it was"
+            ),
+            {os.path.realpath(path_now(source.path, run, os.getcwd())) for source in self.record.sources},
+        )
+
+    def _connect(self) -> None:
+        replayer = self.replayer
+        replayer.quietly = self.output.quietly
+        replayer.meet = None if self.member is None else self.member.meet
+        replayer.on_restore, replayer.on_end = self.restored, self.end
+        replayer.bring_file_to = self.files.bring_to
+
+    # What the parts call -------------------------------------------------------------------------------------
+
+    def restart(self, site: str, reason: str) -> NoReturn:
+        """A checkpoint cannot be used: the supervisor starts again without those of its site."""
+        if self.member is not None:
+            self.member.again(site, reason)
+        self.halt([{"site": site, "reason": reason}])
         os._exit(AGAIN)
 
-    question = Question(frozenset(edits.places), marks, selection)
-    replayer = Replayer(program, record, question, frozenset(task["avoid"]), restart)
+    def halt(self, reasons: list[dict[str, Any]]) -> None:
+        """Print nothing from here on, and report."""
+        self.output.halt()
+        sites, reason = [each["site"] for each in reasons], reasons[0]["reason"]
+        self._report({"again": sites, "reason": reason, "printed": asdict(self.output.printed)})
 
-    def asked_for() -> bool:
-        if not selection.slices:
+    def asked_for(self) -> bool:
+        """Whether the place that runs now was selected."""
+        if not self.selection.slices:
             return True
-        labels = dict(replayer.labels())
-        return all(name in labels and selection.takes(name, labels[name]) for name in selection.names())
+        labels = dict(self.replayer.labels())
+        names = self.selection.names()
+        return all(name in labels and self.selection.takes(name, labels[name]) for name in names)
 
-    output = ReplayOutput(
-        settings.log == "all",
-        lambda: record.output,
-        asked_for,
-        Printed(**task["already"]),
-        not edits.printing_changed,
-    )
+    def unknown_version(self, path: str) -> None:
+        """The program is about to read a file of which nobody knows what it held at this place."""
+        if EVERYTHING not in self.task["avoid"]:
+            self.restart(EVERYTHING, f"{path} was written again later in the run")
+        self.replayer.notes.append(f"{path} is there as the run left it, not as it was at this place")
 
-    def end() -> NoReturn:
-        output.flush()
-        exit_code = record.run.exit_code or 0
-        report = {"ended": True, "exit_code": exit_code, **_figures(replayer, output)}
-        _report(task["status"], report)
+    def restored(self, checkpoint: CheckpointRow, before: float) -> None:
+        """The program was brought to a later place."""
+        self.clock.goes_on_from(checkpoint.taken)
+        self.files.jumped(before, checkpoint.taken)
+        self.output.restored(checkpoint.out)
+
+    def end(self) -> NoReturn:
+        """The record goes no further."""
+        self.output.flush()
+        exit_code = self.record.run.exit_code or 0
+        self._report({"ended": True, "exit_code": exit_code, **_figures(self.replayer, self.output)})
         os._exit(exit_code)
 
-    overlay = Overlay(Path(task["overlay"]), through=[settings.home])
-    opened = opened_now(store.files(record.run), record.run)
-    history = FileHistory(record.run.origin, record.run.ended, opened)
+    def _report(self, message: dict[str, Any]) -> None:
+        os.write(self.task["status"], json.dumps(message).encode() + b"\n")
 
-    def unknown(path: str) -> None:
-        if EVERYTHING not in task["avoid"]:
-            restart(EVERYTHING, f"{path} was written again later in the run")
-        replayer.notes.append(f"{path} is there as the run left it, not as it was at this place")
+    # The run -------------------------------------------------------------------------------------------------
 
-    files = Files(
-        overlay,
-        history,
-        unknown,
-        lambda path: replayer.notes.append(
-            f"{path} was changed after the run read it: what depends on it is not as it was"
-        ),
-        {os.path.realpath(path_now(source.path, record.run, os.getcwd())) for source in record.sources},
-    )
+    def start(self) -> None:
+        """Run the program."""
+        watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
+        run(self.target, self.program.transform, self._at_start, self._at_exit)
 
-    clock = ReplayClock(program.user_modules, times_of(record)[0])
-
-    def restored(checkpoint: CheckpointRow, before: float) -> None:
-        clock.goes_on_from(checkpoint.taken)
-        files.jumped(before, checkpoint.taken)
-        output.restored(checkpoint.out)
-
-    replayer.quietly = output.quietly
-    replayer.on_restore, replayer.on_end, replayer.bring_file_to = restored, end, files.bring_to
-
-    def at_start(module: ModuleType) -> None:
+    def _at_start(self, module: ModuleType) -> None:
         builtins.__flor__ = probes  # type: ignore[attr-defined]
         vars(module)["__flor__"] = probes
-        probes.use(replayer)
-        probes.hindsight = output.hindsight
+        probes.use(self.replayer)
+        probes.hindsight = self.output.hindsight
         program_starts()
-        clock.install()
-        entropy.guarded(set_state)(entropy.PYTHON)
-        output.install()
-        overlay.before_read(files.before_read)
-        overlay.install()
-        made = made_since(
-            record.states.get(LISTING), os.getcwd(), str(settings.home), record.run.origin, record.run.ended
-        )
-        with overlay.paused():
-            files.begin_without(made)
+        self.clock.install()
+        entropy.guarded(self._set_state)(entropy.PYTHON)
+        self.output.install()
+        self.overlay.before_read(self.files.before_read)
+        self.overlay.install()
+        listing, recorded = self.record.states.get(LISTING), self.record.run
+        made = made_since(listing, os.getcwd(), str(self.settings.home), recorded.origin, recorded.ended)
+        with self.overlay.paused():
+            self.files.begin_without(made)
 
-    def at_exit(exit_code: int) -> None:
-        output.end()
-        _report(task["status"], {"exit_code": exit_code, **_figures(replayer, output)})
+    def _at_exit(self, exit_code: int) -> None:
+        self.output.end()
+        self._report({"exit_code": exit_code, **_figures(self.replayer, self.output)})
 
-    def set_state(library: str) -> None:
-        state = record.states.get(entropy.row_name(library))
+    def _set_state(self, library: str) -> None:
+        state = self.record.states.get(entropy.row_name(library))
         if state is not None:
             entropy.write(library, state)
 
-    watch(target, settings, program, entropy.guarded(set_state))
-    return lambda: run(target, program.transform, at_start, at_exit)
+
+def _opened(store: Store, run: RunRow, own: RunRow) -> list[FileRow]:
+    """The files that a rank opened, at times of this rank's clock."""
+    later = run.origin - own.origin
+    return [replace(row, at=row.at + later) for row in opened_now(store.files(run), run)]
 
 
 def _differ(record: Record) -> Any:
@@ -186,7 +234,3 @@ def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
         "clock": verifier.clock,
         "notes": replayer.notes,
     }
-
-
-def _report(descriptor: int, message: dict[str, Any]) -> None:
-    os.write(descriptor, json.dumps(message).encode())

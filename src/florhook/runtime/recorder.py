@@ -23,6 +23,7 @@ from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outl
 from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
+from .agreement import Agreement
 from .budget import Block, Budget
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
@@ -95,6 +96,8 @@ class Recorder(Tracker):
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
         self.files: OpenedFiles | None = None
+        self.agreement: Agreement | None = None  # of several ranks
+        self.entries: dict[int, int] = {}  # by site, for them
         program.on_module = self.on_module
 
     def now(self) -> float:
@@ -219,7 +222,9 @@ class Recorder(Tracker):
         boundaries = self.budget.block(context.site_id, "boundary")
         typical = self._typical_cost()
         main_loop = self._is_main_loop(context)
-        watch.wants_exit = main_loop or self.budget.allows(exits, now, 2 * typical)
+        worth = self.budget.allows(exits, now, 2 * typical)
+        worth = self._agreed(worth, context, "entry", self._count_entry(context))
+        watch.wants_exit = main_loop or worth
         watch.boundaries = not context.site.tight
         watch.driven = not can_position(context.site.kind, context.iterable)
         if watch.boundaries and not main_loop and boundaries.executions:
@@ -301,10 +306,27 @@ class Recorder(Tracker):
         block = self.budget.block(context.site_id, "boundary")
         spacing = self.ran() - (watch.checkpoint_ran or watch.entered_ran)
         possible = watch.boundaries and context.entry is not None
-        if possible and self.budget.allows(block, self.now(), self._typical_cost(), spacing):
+        allowed = possible and self.budget.allows(block, self.now(), self._typical_cost(), spacing)
+        if self._agreed(allowed, context, "boundary", begun) and possible:
             self._checkpoint(context, watch, frame, begun, block)
         else:
             self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
+
+    def _count_entry(self, context: Context) -> int:
+        """Which execution of its loop begins, from 0 on; counted for several ranks only."""
+        if self.agreement is None:
+            return 0
+        self.entries[context.site_id] = self.entries.get(context.site_id, -1) + 1
+        return self.entries[context.site_id]
+
+    def _agreed(self, local: bool, context: Context, kind: str, number: int) -> bool:
+        """What the budget says of that boundary, or of that execution of the loop; or what rank 0's does."""
+        if self.agreement is None:
+            return local
+        if kind != "boundary":
+            return self.agreement.settle(local, f"{kind} {context.site.key}", number, number + 1, number == 0)
+        what = f"{kind} {' '.join(_place(context))}"
+        return self.agreement.settle(local, what, number, number + context.block, number <= 1)
 
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
@@ -319,6 +341,7 @@ class Recorder(Tracker):
         if block.executions >= QUICK_AFTER and block.mean < QUICK:
             self.quick[context.site_id] = QUICK_FOR
         worth = self.everything or self.budget.allows(block, self.now(), self._typical_cost(), seconds)
+        worth = self._agreed(worth, context, "exit", self.entries.get(context.site_id, 0))
         if watch.wants_exit and context.entry is not None and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
         else:
@@ -622,3 +645,11 @@ def _iterates(cls: type) -> bool:
 
 def shape_digest(shape: list[str]) -> str:
     return xxhash.xxh3_128_hexdigest("\n".join(shape).encode())
+
+
+def _place(context: Context) -> Iterator[str]:
+    """The names of a loop and of those around it, as other ranks would give them."""
+    inside: Context | None = context
+    while inside is not None:
+        yield f"{inside.site.key} {inside.nth} {inside.parent_iteration}"
+        inside = inside.parent

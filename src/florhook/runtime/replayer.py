@@ -86,6 +86,7 @@ class Replayer(Tracker):
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.meet: Callable[[str], bool] | None = None  # of several ranks: wait for the others
         self.files: list[Any] = []  # open for writing, as the last restore knew them
 
     # Injected calls ------------------------------------------------------------------------------------------
@@ -257,6 +258,8 @@ class Replayer(Tracker):
         steps = steps_for(loop, self.question, unusable)
         wanted = any(step.restore is not None for step in steps) or (context.parent is None and turn.usable)
         if wanted and not self._enter(context, turn, frame):
+            if self.meet is not None:
+                self.restart(loop.site.key, self.notes[-1])  # the other ranks must not skip it, either
             steps, turn.usable = steps_for(loop, self.question, set(loop.checkpoints)), set()
         turn.steps = deque(steps)
 
@@ -335,6 +338,7 @@ class Replayer(Tracker):
         checkpoint = loop.checkpoints[iteration]
         self.close_inner(context)
         before = context.begun
+        self._meet(loop, before, iteration)
         try:
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
@@ -351,7 +355,15 @@ class Replayer(Tracker):
         self.blocks_skipped += iteration == EXIT
         self.jumps += 1
         self.on_restore(checkpoint, self._time_at(loop, before))
+        self._meet(loop, before, iteration)
         self.restore_s += time.perf_counter() - began
+
+    def _meet(self, loop: Loop, before: int, iteration: int) -> None:
+        """Where ranks leave out a part of the run, they do it together."""
+        if self.meet is None or before == iteration:
+            return
+        if not self.meet(f"{loop.site.key} {loop.row.iteration} {loop.row.nth} {iteration}"):
+            self.restart(EVERYTHING, "the ranks are at different places")
 
     @staticmethod
     def _time_at(loop: Loop, boundary: int) -> float:

@@ -24,6 +24,16 @@ class RunRow:
     signed: bool = False  # its checkpoints carry a MAC of the recording user's key
 
     @property
+    def rank(self) -> int:
+        """Which of the processes of a launch recorded it."""
+        return int(self.meta.get("rank", 0))
+
+    @property
+    def world(self) -> int:
+        """How many processes the launch had; 1 where the program ran alone."""
+        return int(self.meta.get("world", 1))
+
+    @property
     def origin(self) -> float:
         """The time from which all times in its rows count: its start, or that of the run which it continues."""
         return float(self.meta.get("origin", self.started))

@@ -98,8 +98,11 @@ class Store:
         return [_run_row(row) for row in rows]
 
     def find(self, which: str, program: str | None = None) -> RunRow:
-        """The run with that id or unique prefix, or the `last` one; of that program only, where one is named."""
-        runs = self.runs()
+        """The run with that id or unique prefix, or the `last` one; of that program only, where one is named.
+
+        A run of several ranks is found as its rank 0, unless another one's full id is given.
+        """
+        runs = [run for run in self.runs() if run.rank == 0 or run.id == which]
         if which == "last":
             mine = [run for run in runs if program in (None, run.program)]
             if not mine:

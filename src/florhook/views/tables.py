@@ -21,14 +21,15 @@ COLUMNS = (
     "checkpoints",
     "stored",
     "overhead",
+    "ranks",
     "goes on from",
 )
 
 
 def runs_table(home: Path) -> None:
-    """One line for each run, oldest first."""
+    """One line for each run, oldest first; of several ranks, rank 0 stands for all."""
     with Store.open(home) as store:
-        rows = [COLUMNS, *(_line(store, run) for run in store.runs())]
+        rows = [COLUMNS, *(_line(store, run) for run in store.runs() if run.rank == 0)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -41,8 +42,9 @@ def show_run(home: Path, which: str) -> None:
         cells = dict(zip(COLUMNS, _line(store, run), strict=True))
         print(f"run          {run.id}")
         print(f"folder       {run.cwd}")
-        for name in COLUMNS[1:-1]:
+        for name in COLUMNS[1:-2]:
             print(f"{name:12} {cells[name]}")
+        _show_ranks(store, run)
         if "parent" in run.meta:
             print(f"goes on      from {run.meta['parent']}, {run.meta['from']}")
         print(f"python       {run.meta.get('python', '?')}, florhook {run.meta.get('florhook', '?')}")
@@ -51,6 +53,21 @@ def show_run(home: Path, which: str) -> None:
         _show_loops(store, run)
         for reason, count in run.stats.get("refused", {}).items():
             print(f"not taken    {count} checkpoints: {reason}")
+
+
+def _show_ranks(store: Store, run: RunRow) -> None:
+    """What each of several ranks left; the loops below are this rank's."""
+    if run.world == 1:
+        return
+    print(f"ranks        {run.world}; this is rank {run.rank}")
+    prefix = run.id.removesuffix(f".{run.rank}")
+    for other in store.runs():
+        if other.id != run.id and other.id.partition(".")[0] == prefix:
+            cells = dict(zip(COLUMNS, _line(store, other), strict=True))
+            print(
+                f"rank {other.rank:<7} {other.id}: exit {cells['exit']}, {cells['iterations']} iterations, "
+                f"{cells['checkpoints']} checkpoints, {cells['stored']}, overhead {cells['overhead']}"
+            )
 
 
 def _show_loops(store: Store, run: RunRow) -> None:
@@ -86,6 +103,7 @@ def _line(store: Store, run: RunRow) -> tuple[str, ...]:
         str(stats.get("checkpoints", "?")),
         _size(stats.get("bytes_written")),
         overhead,
+        str(run.world) if run.world > 1 else "",
         str(run.meta.get("parent", "")),
     )
 
