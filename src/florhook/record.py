@@ -29,7 +29,7 @@ from .runtime.agreement import Agreement
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
-from .runtime.program import Program
+from .runtime.program import CHILDREN, Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
 from .settings import Settings
@@ -64,6 +64,7 @@ def record(target: Target, settings: Settings) -> None:
             recorder.agreement = Agreement(settings.home / "runs" / f"{rank.launch}.ranks", rank.number == 0)
     tee = Tee(recorder.wrote)
     files = recorder.files = OpenedFiles(recorder.now, str(settings.home))
+    files.child_mark = program.child_mark
     started = time.perf_counter()
 
     def at_start(module: ModuleType) -> None:
@@ -113,11 +114,15 @@ def run_plainly(target: Target) -> None:
     )
 
 
-def watch(target: Target, settings: Settings, program: Program, notice: Callable[[str], None]) -> None:
+def watch(
+    target: Target, settings: Settings, program: Program, notice: Callable[[str], None]
+) -> finder.Finder:
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
-    finder.install(scope, program.transform).notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
+    hook = finder.install(scope, program.transform)
+    hook.notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
+    return hook
 
 
 def pin_hash_seed() -> str:
@@ -167,6 +172,7 @@ def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, A
         "epsilon": str(settings.epsilon),
         "pid": os.getpid(),
         "clocks": read_clocks(),
+        "marks": [CHILDREN],  # those that come before the modules'
     }
 
 

@@ -54,7 +54,9 @@ class ReplayOutput:
         asked_for: Callable[[], bool],
         already: Printed,
         comparable: bool,
+        descriptor: int | None = None,
     ) -> None:
+        """`descriptor`: where to print, in a process whose descriptor 1 leads nowhere already."""
         self.hindsight = Hindsight()
         self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
         self.already = already
@@ -65,7 +67,8 @@ class ReplayOutput:
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
-        self._out = io.BufferedWriter(io.FileIO(high_copy(1), "w"))
+        self.descriptor = high_copy(1) if descriptor is None else descriptor
+        self._out = io.BufferedWriter(io.FileIO(self.descriptor, "w"))
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
 

@@ -78,7 +78,7 @@ class Record:
         self.sources: list[SourceRow] = modules_of(rows)
         self.states = {row.module: row.source for row in rows if is_state(row)}  # and the listing of files
         self.sites: dict[str, Site] = {}
-        self.mark_ids: dict[str, str] = {}
+        self.mark_ids: dict[str, str] = {key: str(i) for i, key in enumerate(run.meta.get("marks", ()))}
         for source in self.sources:
             info = rewrite(ast.parse(source.source, source.path), source.module, source.path)
             self.sites.update((site.key, site) for site in info.sites)

@@ -8,6 +8,8 @@ import ctypes
 import json
 import os
 import signal
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -22,13 +24,14 @@ from ..record import LISTING, pin_hash_seed, watch
 from ..runtime import entropy, probes
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
-from ..runtime.program import Program
+from ..runtime.program import CHILDREN, Program
 from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
 from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
+from .children import HOOKED, Children, rewrite_main
 from .files import FileHistory, Files, opened_now
 from .group import Folder, Member
 from .joint import join
@@ -38,6 +41,7 @@ from .record import Record
 from .sources import find_edits, path_now
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+NO_PROCESS = 0  # no process has this number
 AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
 
 
@@ -81,8 +85,10 @@ class Worker:
             lambda: self.record.output,
             self.asked_for,
             Printed(**task["already"]),
-            not self.edits.printing_changed,
+            not self.edits.printing_changed and "output" not in task,
+            task.get("output"),
         )
+        self.children = Children(target, settings, task, self.output.descriptor, self.child_begins)
         self.member = None if self.folder is None else Member(self.folder, self.halt)
         self.overlay = Overlay(Path(task["overlay"]), through=[settings.home])
         self.files = self._files()
@@ -98,7 +104,7 @@ class Worker:
         return selection
 
     def _question(self, record: Record) -> Question:
-        places = self.edits.places
+        places = {*self.edits.places, CHILDREN} if self.edits.places else set()
         marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
         return Question(frozenset(places), marks, self.selection)
 
@@ -151,6 +157,19 @@ class Worker:
             self.restart(EVERYTHING, f"{path} was written again later in the run")
         self.replayer.notes.append(f"{path} is there as the run left it, not as it was at this place")
 
+    def child_begins(self) -> None:
+        """The program starts a process of its own, which runs in full."""
+        self.output.flush()
+        reason = (
+            "processes that the program starts are not in the record: what they print is not compared with it"
+        )
+        if self.edits.places and reason not in self.replayer.verifier.unverified:
+            self.replayer.verifier.cannot(reason)
+
+    def _fork_begins(self) -> None:
+        self.output.flush()
+        self.children.begins()
+
     def restored(self, checkpoint: CheckpointRow, before: float) -> None:
         """The program was brought to a later place."""
         self.clock.goes_on_from(checkpoint.taken)
@@ -171,18 +190,39 @@ class Worker:
 
     def start(self) -> None:
         """Run the program."""
-        watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
+        self._watch(self._set_state)
         run(self.target, self.program.transform, self._at_start, self._at_exit)
 
-    def _at_start(self, module: ModuleType) -> None:
+    def _watch(self, notice: Callable[[str], None]) -> None:
+        notices = watch(self.target, self.settings, self.program, entropy.guarded(notice)).notices
+        for name in HOOKED:
+            if name in sys.modules:
+                self.children.hook(name)
+            else:
+                notices[name] = self.children.hook
+
+    def enter_child(self) -> None:
+        """This process was started by a replayed one: nothing of it is in the record, so it runs in full."""
+        self.replayer.pid = NO_PROCESS
+        self._watch(lambda library: None)
+        if self.target.kind == "script":
+            rewrite_main(os.path.realpath(self.target.value), self.program.transform)
+        self._put_in_place()
+        self.overlay.install()
+
+    def _put_in_place(self) -> None:
         builtins.__flor__ = probes  # type: ignore[attr-defined]
-        vars(module)["__flor__"] = probes
         probes.use(self.replayer)
         probes.hindsight = self.output.hindsight
-        program_starts()
         self.clock.install()
-        entropy.guarded(self._set_state)(entropy.PYTHON)
         self.output.install()
+        os.register_at_fork(before=self._fork_begins)
+
+    def _at_start(self, module: ModuleType) -> None:
+        vars(module)["__flor__"] = probes
+        program_starts()
+        entropy.guarded(self._set_state)(entropy.PYTHON)
+        self._put_in_place()
         self.overlay.before_read(self.files.before_read)
         self.overlay.install()
         listing, recorded = self.record.states.get(LISTING), self.record.run

@@ -10,13 +10,20 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from ..store.rows import FileRow
+from . import probes
 
 MOST_FILES = 20_000  # of each sort, and times of writing anew: a data set of a million pictures is not listed
 WRITES = os.O_WRONLY | os.O_RDWR
-EVENTS = ("open", "os.mkdir")
+EVENTS = ("open", "os.mkdir", "os.fork")
+STARTERS = (
+    "multiprocessing.popen_spawn_posix",
+    "multiprocessing.popen_forkserver",
+)  # they write to a new process
+LOADERS = "torch.utils.data"  # whose worker processes are nothing that a replay looks into
 CODE = (".py", ".pyc", ".so")
 
 
@@ -30,6 +37,7 @@ class OpenedFiles:
         self.written: dict[str, int] = {}  # the size that was noted last
         self._new: list[FileRow] = []
         self._writes = 0
+        self.child_mark: int | None = None  # to be set when the program starts a process
 
     def install(self) -> None:
         sys.addaudithook(self._hook)
@@ -40,6 +48,8 @@ class OpenedFiles:
         try:
             if event == "open":
                 self._opened(*arguments)
+            elif event == "os.fork":
+                self._started_child()
             else:
                 self._made_folder(arguments[0])
         except Exception:  # whatever is odd about this file, the program opens it
@@ -47,6 +57,8 @@ class OpenedFiles:
 
     def _opened(self, path: Any, mode: str | None, flags: int) -> None:
         if not isinstance(path, (str, bytes)):
+            if sys._getframe(2).f_globals.get("__name__") in STARTERS:
+                self._started_child()
             return
         name = os.path.abspath(os.fsdecode(path))
         writes = bool(flags & WRITES) or any(letter in (mode or "") for letter in "wax+")
@@ -61,6 +73,11 @@ class OpenedFiles:
                 self._writes += 1
                 self._new.append(FileRow(name, "append" if appends else "write", self.now(), -1, 0))
             self.written.setdefault(name, -1)
+
+    def _started_child(self) -> None:
+        """Nobody can see into it: a replay runs this part again if a probe may lie in it."""
+        if self.child_mark is not None and not starts_loader():
+            probes.marks[self.child_mark] = True
 
     def _made_folder(self, path: Any) -> None:
         name = os.path.abspath(os.fsdecode(path))
@@ -88,3 +105,13 @@ class OpenedFiles:
             if found.st_size != before and stat.S_ISREG(found.st_mode):
                 self.written[name] = found.st_size
                 self._new.append(FileRow(name, "size", taken, found.st_size, found.st_mtime_ns))
+
+
+def starts_loader() -> bool:
+    """Whether what starts a process now is a DataLoader, for its workers."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(LOADERS):
+            return True
+        frame = frame.f_back
+    return False

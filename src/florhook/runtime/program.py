@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..hook.diff import SourceDiff
 
 
+CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
+
+
 class Program:
     """The user's modules in this process. Ids of sites and marks are of this process; keys hold for any."""
 
@@ -24,10 +27,11 @@ class Program:
         self.replaying = replaying
         self.ordinary = ordinary  # what was added since the record is no hindsight, but part of the program
         self.user_modules: set[str] = set()
+        self.child_mark = probes.reserve_marks(1)  # set when the program starts a process of its own
         self.modules: list[Instrumented] = []
         self.sources: dict[str, tuple[str, bytes]] = {}  # module -> path, source
         self.sites: list[Site] = []
-        self.marks: list[str] = []
+        self.marks: list[str] = [CHILDREN]
         self.site_marks: list[int] = []  # the mark of each site
         self.on_module: Callable[[str, str, bytes], None] | None = None
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
