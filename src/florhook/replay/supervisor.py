@@ -197,7 +197,12 @@ def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str,
         sys.stderr.write(
             f"florhook: {path} holds a time of the clock: where it was read again, it is this replay's\n"
         )
-    if attempt.report.get("ended"):
+    if attempt.report.get("ended") and run.exit_code == 0:
+        sys.stderr.write(
+            "florhook: a loop goes on longer than in the run, which was interrupted in it or waited for something: "
+            "this replay ends here\n"
+        )
+    elif attempt.report.get("ended"):
         sys.stderr.write("florhook: the recorded run ended here: it was killed or interrupted\n")
     elif run.exit_code is None and "exit_code" in attempt.report:
         sys.stderr.write(
