@@ -17,8 +17,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-DEFAULT_INCLUDE: tuple[str, ...] = ()
-"""Module patterns treated as the user's wherever they lie (for training loops that live in libraries)."""
+DEFAULT_INCLUDE: tuple[str, ...] = (
+    "transformers.trainer",
+    "lightning.pytorch.loops",
+    "pytorch_lightning.loops",
+    "skorch.net",
+    "ignite.engine.engine",
+)
+"""Module patterns treated as the user's wherever they lie: training loops that live in libraries."""
 
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.cfg", "setup.py")
 LIBRARIES = "the interpreter's libraries"
