@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -154,9 +154,17 @@ def meta(seed: str, settings: Settings) -> dict[str, Any]:
         "executable": sys.executable,
         "hash_seed": seed,
         "epsilon": str(settings.epsilon),
+        "include": settings.include,
+        "exclude": settings.exclude,
         "pid": os.getpid(),
         "clocks": read_clocks(),
     }
+
+
+def as_recorded(settings: Settings, run: RunRow) -> Settings:
+    """The settings with the run's own patterns of modules: whose module is whose must be as it was."""
+    patterns = {name: tuple(run.meta.get(name, getattr(settings, name))) for name in ("include", "exclude")}
+    return replace(settings, include=patterns["include"], exclude=patterns["exclude"])
 
 
 def staging_limit() -> int:

@@ -133,6 +133,11 @@ class Scope:
         return Decision(False, f"in {label}")
 
 
+def is_included(name: str, include: Iterable[str] = ()) -> bool:
+    """Tells whether a module is treated as the user's for its name, by these patterns or the default ones."""
+    return any(_pattern(text)[1](name) for text in (*include, *DEFAULT_INCLUDE))
+
+
 def _pattern(text: str) -> tuple[str, Callable[[str], bool]]:
     """Compiles a module pattern: "name" stands for the module and all below it, anything else is an fnmatch glob."""
     if not any(character in text for character in "*?["):

@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
-from ..record import LISTING, pin_hash_seed, watch
+from ..record import LISTING, as_recorded, pin_hash_seed, watch
 from ..runtime import entropy, probes
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
@@ -34,7 +34,7 @@ from .files import FileHistory, Files, opened_now
 from .overlay import Overlay
 from .plan import Question, parse_selection
 from .record import Record
-from .sources import find_edits, path_now
+from .sources import file_now, find_edits
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
@@ -115,7 +115,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         lambda path: replayer.notes.append(
             f"{path} was changed after the run read it: what depends on it is not as it was"
         ),
-        {os.path.realpath(path_now(source.path, record.run, os.getcwd())) for source in record.sources},
+        {os.path.realpath(file_now(source, record.run, os.getcwd())) for source in record.sources},
     )
 
     clock = ReplayClock(program.user_modules, times_of(record)[0])
@@ -154,7 +154,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         if state is not None:
             entropy.write(library, state)
 
-    watch(target, settings, program, entropy.guarded(set_state))
+    watch(target, as_recorded(settings, record.run), program, entropy.guarded(set_state))
     return lambda: run(target, program.transform, at_start, at_exit)
 
 
