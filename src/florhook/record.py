@@ -106,9 +106,14 @@ def run_plainly(target: Target) -> None:
 
 def watch(target: Target, settings: Settings, program: Program, notice: Callable[[str], None]) -> None:
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
-    folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
-    scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
+    scope = scope_of(target, settings)
     finder.install(scope, program.transform).notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
+
+
+def scope_of(target: Target, settings: Settings) -> Scope:
+    """Whose module is whose, for a program."""
+    folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
+    return Scope(folder, os.getcwd(), settings.include, settings.exclude)
 
 
 def pin_hash_seed() -> str:

@@ -233,7 +233,7 @@ def steps(kind: str, content: Any) -> list[Step] | None:
         return steps("dict", content[1])
     if kind in ("list", "deque"):
         return [(f"[{index}]", value) for index, value in enumerate(content)]
-    if kind in ("instance", "tqdm"):
+    if kind in ("instance", "tqdm", "Logger"):
         attributes, slots = content[0] or ((), ()), content[1]
         named = list(zip(*attributes, strict=True))
         return [(f".{name}", value) for name, value in named] + [

@@ -30,6 +30,7 @@ for _register in (
     _register(REGISTRY)
 _PENDING = {
     "decimal": "decimal_kinds",
+    "logging": "logging_kinds",
     "numpy": "numpy_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
