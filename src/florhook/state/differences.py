@@ -20,6 +20,7 @@ from xxhash import xxh3_128_digest
 from .restore import Unpickler
 
 GEOMETRY = 5  # parts of a strided tensor's place in its storage
+OF_ATTRIBUTES = ("instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing")
 LONGEST = 60  # characters of a value in a message
 Step = tuple[str, Any]  # what a path grows by, and the part of the content that it leads to
 
@@ -233,7 +234,7 @@ def steps(kind: str, content: Any) -> list[Step] | None:
         return steps("dict", content[1])
     if kind in ("list", "deque"):
         return [(f"[{index}]", value) for index, value in enumerate(content)]
-    if kind in ("instance", "tqdm", "Logger"):
+    if kind in OF_ATTRIBUTES:
         attributes, slots = content[0] or ((), ()), content[1]
         named = list(zip(*attributes, strict=True))
         return [(f".{name}", value) for name, value in named] + [

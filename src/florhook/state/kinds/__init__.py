@@ -32,6 +32,7 @@ _PENDING = {
     "decimal": "decimal_kinds",
     "logging": "logging_kinds",
     "numpy": "numpy_kinds",
+    "rich.progress": "rich_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
     "tqdm.std": "tqdm_kinds",
