@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +148,90 @@ def test_a_print_in_a_callback_of_a_library_s_loop(name: str, flor: Flor) -> Non
         path.write_text(text)
         put(flor, case.step)
         replayed(flor, plainly(flor), FLOR_LOG="all")
+
+
+# A library of our own ------------------------------------------------------------------------------------------
+
+LIBRARY = """
+settings = {"rate": 0.5}
+
+def fit(weights, epochs, callback):
+    for epoch in range(epochs):
+        for step in range(4):
+            weights[step % 2] += settings["rate"] * len(weights)
+        settings["rate"] *= 0.5
+        callback(epoch)
+"""
+
+
+@pytest.fixture
+def library(flor: Flor) -> Path:
+    """A package outside the program's folder, and a recorded program that trains with it."""
+    site = flor.home.parent / "first"
+    write_library(site, LIBRARY)
+    flor.write(
+        "train.py",
+        """
+        import lib.loops
+        weights = [0.0, 0.0]
+        def callback(epoch):
+            total = sum(weights)
+            print(epoch, total)
+        lib.loops.fit(weights, 5, callback)
+        """,
+    )
+    done = flor("train.py", **found_in(flor, site), FLOR_INCLUDE="lib.loops", FLOR_EPSILON="inf")
+    assert (done.returncode, done.stderr) == (0, "")
+    probe(flor, "train.py", "total = sum(weights)", "print('@@', epoch, total, lib.loops.settings)")
+    return site
+
+
+def write_library(site: Path, text: str) -> None:
+    (site / "lib").mkdir(parents=True)
+    (site / "lib" / "__init__.py").touch()
+    (site / "lib" / "loops.py").write_text(text)
+
+
+def found_in(flor: Flor, site: Path) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(site), flor.environ()["PYTHONPATH"]])}
+
+
+def test_a_replay_keeps_the_run_s_patterns_and_finds_the_library_again(flor: Flor, library: Path) -> None:
+    """Nobody has to set FLOR_INCLUDE again, and the library may have been installed anew elsewhere."""
+    moved = library.rename(library.parent / "second")
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats), **found_in(flor, moved))
+    rates = [0.5 / 2**epoch for epoch in range(5)]
+    # Four steps an epoch, each of which adds twice the rate; the rate is halved before the callback.
+    totals = [sum(8 * rate for rate in rates[: epoch + 1]) for epoch in range(5)]
+    wanted = [f"@@ {epoch} {totals[epoch]} {{'rate': {rates[epoch] / 2}}}" for epoch in range(5)]
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+    figures = json.loads(stats.read_text())
+    assert figures["iterations_skipped"] >= 20  # the steps
+    assert figures["diverged"] == 0
+
+
+def test_another_version_of_the_library_is_refused(flor: Flor, library: Path) -> None:
+    """In one line for the module, though the run's own version is still there, where it was."""
+    newer = library.parent / "newer"
+    write_library(newer, LIBRARY.replace("*= 0.5", "*= 0.25").replace('"rate": 0.5', '"rate": 0.7'))
+    done = flor("train.py", FLOR_MODE="replay", **found_in(flor, newer))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("lib.loops is another version than in the run") == 1
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_print_in_the_library_is_a_probe(flor: Flor, library: Path) -> None:
+    """Its loops are the program's own."""
+    path = library / "lib" / "loops.py"
+    path.write_text(
+        path.read_text().replace(
+            "        callback(", "        print('@@ lib', epoch, weights)\n        callback("
+        )
+    )
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats), **found_in(flor, library))
+    assert [line for line in done.stdout.splitlines() if "lib" in line] == [
+        f"@@ lib {epoch} {[sum(4 * 0.5 / 2**n for n in range(epoch + 1))] * 2}" for epoch in range(5)
+    ], done.stderr
+    assert json.loads(stats.read_text())["iterations_skipped"] >= 20
