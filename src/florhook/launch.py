@@ -276,6 +276,7 @@ def set_path0(folder: str, always: bool = False) -> None:
 
 def _run_module(target: Target, program: _Program) -> None:
     sys.argv = ["-m", *target.argv]
+    set_path0(os.getcwd())  # a console script of ours has the folder of scripts there
     _run_by_runpy(target.value, True, program)
 
 
