@@ -176,3 +176,45 @@ def test_descriptors_have_the_numbers_of_the_run(flor: Flor) -> None:
     record(flor, "train.py")
     probe(flor, "train.py", "sizes.append(", "print('@@', epoch, sizes, descriptor)")
     replay(flor, "train.py")
+
+
+LOG = """
+    import os, time
+    def log(epoch):
+        new = not os.path.isfile("log.csv")
+        with open("log.csv", "w" if new else "a") as file:
+            file.write(f"{epoch}\\n")
+    def rare(lines):
+        pass
+    if os.path.exists("log.csv"):
+        os.remove("log.csv")
+    for epoch in range(8):
+        time.sleep(0.05)
+        if epoch in (3, 6):
+            with open("log.csv") as file:
+                lines = file.read().split()
+            rare(lines)
+        log(epoch)
+    print(len(lines))
+"""
+
+
+def test_a_log_that_was_only_appended_to_is_read_as_it_was(flor: Flor) -> None:
+    """After a jump it is there, with the lines of then, and what the replay appends comes after these."""
+    flor.write("train.py", LOG)
+    record(flor, "train.py")
+    probe(flor, "train.py", "def rare(lines):", "    print('@@', lines, os.path.getsize('log.csv'))")
+    out, stats = replay(flor, "train.py")
+    lines = [str(epoch) for epoch in range(6)]
+    assert out.splitlines() == [f"@@ {lines[:3]} 6", f"@@ {[*lines]} 12"]
+    assert (stats["iterations_skipped"], stats["iterations_executed"]) == (6, 2)
+
+
+def test_a_log_that_was_rewritten_later_runs_in_full(flor: Flor) -> None:
+    """What it held then is nowhere."""
+    flor.write("train.py", LOG.replace('"w" if new else "a"', '"w" if new or epoch == 7 else "a"'))
+    record(flor, "train.py")
+    probe(flor, "train.py", "def rare(lines):", "    print('@@', lines)")
+    out, stats = replay(flor, "train.py")
+    assert out.splitlines() == [f"@@ {[str(epoch) for epoch in range(last)]}" for last in (3, 6)]
+    assert stats["iterations_skipped"] == 0

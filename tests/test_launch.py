@@ -279,3 +279,17 @@ def test_importing_launch_is_cheap() -> None:
     assert not {"inspect", "multiprocessing", "typing", "ast", "dataclasses", "pathlib"} & set(
         done.stdout.split()
     )
+
+
+def test_a_module_is_found_from_a_console_script_too(tmp_path: Path) -> None:
+    """`florhook -m module` is `python -m florhook -m module`: a script's own folder is not where modules are."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "start.py").write_text("from florhook.cli import main\nmain()\n")
+    (tmp_path / "tool.py").write_text("import sys\nprint(sys.path[0], __name__)\n")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "FLOR_MODE": "off"}
+    plain, ours = (
+        subprocess.run([sys.executable, *words], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        for words in (("-m", "tool"), ("bin/start.py", "-m", "tool"))
+    )
+    assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
+    assert plain.stdout == f"{tmp_path.resolve()} __main__\n"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -465,3 +469,44 @@ def test_every_loop_in_the_record_has_a_number(flor: Flor) -> None:
     numbers = {row.ctx for row in rows}
     assert min(numbers) > 0
     assert {row.parent for row in rows} <= numbers | {-1}
+
+
+# Interrupts ----------------------------------------------------------------------------------------------------
+
+WAITING = """
+    import os, signal, time
+    for epoch in range(3):
+        time.sleep(float(os.environ.get("WAIT", "0")))
+        print(epoch)
+"""
+
+
+def test_a_replayed_program_handles_interrupts_as_the_run_did(flor: Flor) -> None:
+    """It sees the same handler."""
+    flor.write("train.py", WAITING)
+    record(flor, "train.py")
+    probe(flor, "train.py", "time.sleep", "print('@@', signal.getsignal(signal.SIGINT))")
+    out, _ = replay(flor, "train.py")
+    assert out.splitlines() == ["@@ <built-in function default_int_handler>"] * 3
+
+
+def test_ctrl_c_ends_a_replay(flor: Flor) -> None:
+    """At once, by the signal, as it ends the program."""
+    flor.write("train.py", WAITING)
+    record(flor, "train.py")
+    probe(flor, "train.py", "in range(3)", "    print('@@', epoch, flush=True)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "florhook", "train.py"],
+        cwd=flor.folder,
+        env=flor.environ(FLOR_MODE="replay", WAIT="60"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"@@ 0\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert b"KeyboardInterrupt" in errors

@@ -9,12 +9,14 @@ import copy
 import dataclasses
 import decimal
 import functools
+import io
 import logging
 import multiprocessing
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -641,3 +643,91 @@ def test_sets_that_shrank_iterate_as_they_did(size: int, make: Callable[[int], A
     state = carried(start, change)
     for name in ("old", "new"):
         assert list(state[name]) == list(expected[name])
+
+
+# What is restored in place, or is no state ---------------------------------------------------------------------
+
+
+class Twice(functools.partial):  # type: ignore[type-arg]
+    """A partial of a class of its own."""
+
+
+def add_to(values: list[int], *more: int, by: int = 1) -> list[int]:
+    values += [each * by for each in more]
+    return values
+
+
+def test_partials_are_restored_in_place() -> None:
+    """Whoever holds one holds it still; arguments are shared with the program."""
+
+    def make() -> dict[str, Any]:
+        values: list[int] = []
+        return {
+            "values": values,
+            "held": functools.partial(add_to, values, by=2),
+            "twice": Twice(add_to, [1]),
+        }
+
+    def change(s: dict[str, Any]) -> None:
+        s["held"](3)
+        s["held"].keywords["by"] = 5
+        s["twice"].__dict__["note"] = "mine"
+        s["born"] = functools.partial(add_to, s["values"], 4)
+
+    state = make()
+    session = Session(state)
+    held = state["held"]
+    change(state)
+    kept = session.capture()
+    held.keywords["by"] = 100
+    held.args[0].clear()
+    session.restore(kept)
+    assert state["held"] is held
+    assert held(1) == [6, 5]
+    assert state["values"] == [6, 5]
+
+    s = carried(make, change)
+    assert s["held"](2) == [6, 10] == s["values"]
+    assert s["born"]() is s["values"]
+    assert s["values"] == [6, 10, 4]
+    assert (type(s["twice"]), s["twice"].note, s["twice"](2)) == (Twice, "mine", [1, 2])
+
+
+def test_what_a_logger_remembers_of_levels_is_no_state() -> None:
+    """Asking changes nothing; after a restore the levels are those of the record."""
+    logger = logging.Logger("own", logging.INFO)  # noqa: LOG001
+    session = Session({"logger": logger})
+    before = session.bytes()
+    assert not logger.isEnabledFor(logging.DEBUG)
+    assert session.bytes() == before
+    kept = session.capture()
+    logger.level = logging.DEBUG  # `setLevel` would forget the answers of all
+    logger._cache.clear()  # type: ignore[attr-defined]
+    assert logger.isEnabledFor(logging.DEBUG)
+    session.restore(kept)
+    assert not logger.isEnabledFor(logging.DEBUG)
+
+
+def test_what_rich_draws_by_the_clock_is_no_state() -> None:
+    """Two bars that went the same way at other times are equal; one that was restored goes on."""
+    progress = pytest.importorskip("rich.progress")
+    console = pytest.importorskip("rich.console")
+    streams = []
+    for seconds in (0.0, 0.05):
+        bar = progress.Progress(console=console.Console(file=io.StringIO()), auto_refresh=False)
+        bar.add_task("epochs", total=4)
+        task, columns = bar.tasks[0], bar.columns
+        session = Session({"columns": columns, "task": task})
+        time.sleep(seconds)
+        bar.update(task.id, advance=2)
+        for column in columns:
+            column(task)
+        streams.append(session.bytes()[0])
+        kept = session.capture()
+        bar.update(task.id, advance=2)
+        assert task.finished_time is not None
+        session.restore(kept)
+        assert (task.completed, task.finished_time) == (2, None)
+        bar.update(task.id, advance=2)
+        assert task.finished
+    assert streams[0] == streams[1]

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+import enum
+import functools
+import io
 import json
 import math
 import re
-from typing import Any
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from conftest import Flor
 
 from florhook.runtime.clock import Duration, Reading, Readings
-from florhook.state.differences import between, by_how_much, same
+from florhook.state.differences import Comparison, Read, between, by_how_much, same
+from florhook.state.scan import Root, Scan
 
 STEPS = """
 import os, random, time
@@ -187,3 +196,89 @@ def test_what_is_taken_for_a_reading() -> None:
     assert not readings.are_both(4000.0, here)
     assert readings.are_both(17.0, Duration(16.0))
     assert not readings.are_both("a", "b")
+
+
+# Reading two states without making anything of them ------------------------------------------------------------
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Clock:
+    def tick(self) -> None:
+        pass
+
+
+class Here:
+    """An environment in which this module is the user's, so that its classes and functions are objects."""
+
+    user_modules: ClassVar[set[str]] = {__name__}
+
+    def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
+        return (code.co_qualname if sys.version_info >= (3, 11) else code.co_name,)
+
+    def find_code(self, key: tuple[Any, ...]) -> types.CodeType:
+        raise KeyError(key)
+
+
+class Bytes:
+    """The leaves of a scan."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.leaves = [leaf.view.tobytes() for leaf in scan.leaves]
+
+    def digest(self, index: int) -> bytes:
+        return self.leaves[index]
+
+    def data(self, index: int) -> bytes:
+        return self.leaves[index]
+
+
+HELD: dict[str, Callable[[Clock, Any], Any]] = {
+    "a method": lambda clock, value: clock.tick,
+    "a method of a file": lambda clock, value: io.StringIO(str(value)).write,
+    "a weak reference": lambda clock, value: weakref.ref(clock),
+    "a partial": lambda clock, value: functools.partial(clock.tick, [value]),
+    "a named tuple": lambda clock, value: Pair([value], clock),
+    "an enum": lambda clock, value: Color.RED,
+    "a date": lambda clock, value: datetime.datetime(2020, 1, 1),
+    "a property": lambda clock, value: property(Clock.tick),
+    "a static method": lambda clock, value: staticmethod(Clock.tick),
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_what_differs_is_found_beside_values_made_of_objects(what: str) -> None:
+    """None of them can be made while the objects that they are made of are numbers, and none of them differs."""
+    clock = Clock()
+
+    def differences(was: int, now: int) -> list[str]:
+        reads, kinds = [], []
+        for number in (was, now):
+            state = {"held": HELD[what](clock, 7), "clock": clock, "value": number}
+            scan = Scan(Here(), [Root(("global", __name__, "state"), state)])
+            reads.append(Read.of(scan.stream, 1, Bytes(scan)))
+            kinds = [kind.name for kind in scan.kinds]
+        return [str(each) for each in Comparison(*reads, kinds).root(0, "state")]
+
+    assert differences(1, 3) == ["state['value']: 1 in the run, 3 now, 2 apart"]
+
+
+def test_a_difference_in_what_a_value_is_made_of() -> None:
+    """It is named by the path to the value that holds it."""
+    reads, kinds = [], []
+    for number in (1, 3):
+        scan = Scan(
+            Here(),
+            [Root(("global", __name__, "state"), {"when": weakref.ref(Clock()), "pair": Pair(number, [])})],
+        )
+        reads.append(Read.of(scan.stream, 1, Bytes(scan)))
+        kinds = [kind.name for kind in scan.kinds]
+    found = [str(each) for each in Comparison(*reads, kinds).root(0, "state")]
+    assert found == ["state['pair']: 1 in the run, 3 now, 2 apart"]

@@ -13,8 +13,8 @@ from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at")
 SWITCHES = ("force", "trust", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir", "shell")
-LATER = ("logs", "diff", "view", "verify", "gc", "export", "doctor", "replay")
+SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor")
+LATER = ("logs", "diff", "view", "verify", "gc", "export", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -23,6 +23,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
+       python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
 
 Records an unmodified program; after you have added a print, replays what it would have shown.
@@ -141,6 +142,11 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .activate import sitedir
 
         print(sitedir())
+        return
+    if words[0] == "doctor":
+        from .doctor.report import doctor
+
+        doctor(settings, words[1:])
         return
     if words[0] == "shell":
         from .shell import shell

@@ -208,11 +208,11 @@ def _run_guarded(target: Target, program: _Program) -> BaseException | None:
 def _run_script(target: Target, program: _Program) -> None:
     sys.argv = [target.value, *target.argv]
     path = target.value if os.path.isabs(target.value) else os.path.join(os.getcwd(), target.value)
-    if _has_importer(path):
-        _set_path0(path, always=True)
+    if has_importer(path):
+        set_path0(path, always=True)
         _run_by_runpy("__main__", False, program)
     else:
-        _set_path0(_script_folder(target.value))
+        set_path0(script_folder(target.value))
         _run_file(path, program)
 
 
@@ -241,7 +241,7 @@ def _read_script(path: str) -> bytes:
     raise SystemExit(2)
 
 
-def _has_importer(path: str) -> bool:
+def has_importer(path: str) -> bool:
     """Tells if a path is run as an entry of `sys.path` (a folder, a zip file), in the way of `PyImport_GetImporter`."""
     importer = None
     for hook in sys.path_hooks:
@@ -254,7 +254,7 @@ def _has_importer(path: str) -> bool:
     return importer is not None
 
 
-def _script_folder(script: str) -> str:
+def script_folder(script: str) -> str:
     """Gives `sys.path[0]` for a script: one link is followed by text, then everything is resolved, as CPython does."""
     try:
         script = os.path.join(os.path.dirname(script), os.readlink(script))
@@ -263,7 +263,7 @@ def _script_folder(script: str) -> str:
     return os.path.dirname(os.path.realpath(script))
 
 
-def _set_path0(folder: str, always: bool = False) -> None:
+def set_path0(folder: str, always: bool = False) -> None:
     """Replaces the entry that `python -m florhook` got; with -P or -I only a folder or zip file gets one."""
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[:1] = [folder]
@@ -276,6 +276,7 @@ def _set_path0(folder: str, always: bool = False) -> None:
 
 def _run_module(target: Target, program: _Program) -> None:
     sys.argv = ["-m", *target.argv]
+    set_path0(os.getcwd())  # a console script of ours has the folder of scripts there
     _run_by_runpy(target.value, True, program)
 
 
@@ -343,7 +344,7 @@ class _MainLoader(SourceFileLoader):
 
 def _run_command(target: Target, program: _Program) -> None:
     sys.argv = ["-c", *target.argv]
-    _set_path0("")
+    set_path0("")
     code = program.compile(target.value.encode(), "<string>", "__main__")
     if sys.version_info >= (3, 13):
         import linecache

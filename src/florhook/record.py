@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -118,11 +118,15 @@ def watch(
     target: Target, settings: Settings, program: Program, notice: Callable[[str], None]
 ) -> finder.Finder:
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
-    folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
-    scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
-    hook = finder.install(scope, program.transform)
+    hook = finder.install(scope_of(target, settings), program.transform)
     hook.notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
     return hook
+
+
+def scope_of(target: Target, settings: Settings) -> Scope:
+    """Whose module is whose, for a program."""
+    folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
+    return Scope(folder, os.getcwd(), settings.include, settings.exclude)
 
 
 def pin_hash_seed() -> str:
@@ -170,10 +174,18 @@ def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, A
         "executable": sys.executable,
         "hash_seed": seed,
         "epsilon": str(settings.epsilon),
+        "include": settings.include,
+        "exclude": settings.exclude,
         "pid": os.getpid(),
         "clocks": read_clocks(),
         "marks": [CHILDREN],  # those that come before the modules'
     }
+
+
+def as_recorded(settings: Settings, run: RunRow) -> Settings:
+    """The settings with the run's own patterns of modules: whose module is whose must be as it was."""
+    patterns = {name: tuple(run.meta.get(name, getattr(settings, name))) for name in ("include", "exclude")}
+    return replace(settings, include=patterns["include"], exclude=patterns["exclude"])
 
 
 def staging_limit() -> int:

@@ -49,6 +49,17 @@ def report(path: str, error: BaseException) -> None:
         return
 
 
+def decide(scope: Scope, name: str, spec: ModuleSpec) -> Decision:
+    """Tells whether a module that was found is instrumented."""
+    loader = spec.loader
+    if type(loader) is SourceFileLoader:
+        return scope.decide(name, loader.path)
+    if loader is None or spec.origin is None:
+        return Decision(False, "no source file")
+    owner = loader if isinstance(loader, type) else type(loader)
+    return Decision(False, f"loaded by {owner.__name__}")
+
+
 class Finder:
     """Finds modules as the finders behind it do, and replaces the loader of the user's own."""
 
@@ -89,7 +100,7 @@ class Finder:
 
     def _consider(self, name: str, spec: ModuleSpec) -> None:
         try:
-            decision = self._decide(name, spec)
+            decision = decide(self._scope, name, spec)
             self.seen.append((name, spec.origin, decision))
             if name in self.notices and type(spec.loader) is SourceFileLoader:
                 spec.loader = NoticingLoader(name, spec.loader.path, self.notices[name])
@@ -99,15 +110,6 @@ class Finder:
             if self._strict:
                 raise
             report(str(spec.origin), error)
-
-    def _decide(self, name: str, spec: ModuleSpec) -> Decision:
-        loader = spec.loader
-        if type(loader) is SourceFileLoader:
-            return self._scope.decide(name, loader.path)
-        if loader is None or spec.origin is None:
-            return Decision(False, "no source file")
-        owner = loader if isinstance(loader, type) else type(loader)
-        return Decision(False, f"loaded by {owner.__name__}")
 
 
 class InstrumentingLoader(SourceFileLoader):

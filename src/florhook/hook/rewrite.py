@@ -72,7 +72,14 @@ def rewrite(
     """Instrument `tree` in place. `added` are its hindsight statements; ids count up from the given firsts."""
     writer = _Writer(tree, module, path, replaying, {id(node) for node in added}, first_site, first_mark)
     writer.run()
-    return Instrumented(module, path, tuple(writer.sites), tuple(writer.marks), tuple(writer.probes))
+    return Instrumented(
+        module,
+        path,
+        tuple(writer.sites),
+        tuple(writer.marks),
+        tuple(writer.probes),
+        tuple(sorted(writer.left_alone)),
+    )
 
 
 class _Scope:
@@ -130,6 +137,7 @@ class _Writer:
         self.keys: set[str] = set()  # of the sites
         self.marks: list[str] = []
         self.probes: list[tuple[str, int]] = []
+        self.left_alone: list[tuple[int, str]] = []  # line of a loop that is no site, and why
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
         self.codes = _closure_variables(tree, path)
@@ -173,6 +181,8 @@ class _Writer:
         place = body.place
         if isinstance(node, LoopNode) and body.scope is not None:
             place = self._loop(node, body.scope, place) or place
+        elif isinstance(node, (ast.For, ast.While, ast.AsyncFor)):
+            self.left_alone.append((node.lineno, _why_outside(node, body.compiled)))
         for suite in _suites(node):
             orelse = isinstance(node, LoopNode) and suite is node.orelse
             at = body.place if orelse else place
@@ -193,7 +203,9 @@ class _Writer:
 
     def _loop(self, node: LoopNode, scope: _Scope, place: str) -> str | None:
         number, scope.loops = scope.loops, scope.loops + 1
-        if not _can_be_site(node):
+        hindrance = _hindrance(node)
+        if hindrance is not None:
+            self.left_alone.append((node.lineno, hindrance))
             return None
         key = f"{self.module}:{scope.name}:{number}"
         names: set[str] = set()
@@ -395,12 +407,27 @@ def _suspends_here(node: ast.stmt) -> bool:
     return any(isinstance(inner, SUSPENDS) for h in headers for inner in (h, *_own_nodes(h)))
 
 
-def _can_be_site(node: LoopNode) -> bool:
-    """A loop that suspends outlives the iterations around it; declarations must come before any use."""
+def _hindrance(node: LoopNode) -> str | None:
+    """Why a loop of a module or function is no site.
+
+    A loop that suspends outlives the iterations around it; declarations must come before any use.
+    """
     if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and not node.test.value:
-        return False
-    hinder = (*SUSPENDS, ast.Global, ast.Nonlocal, ast.AsyncFor, ast.AsyncWith)
-    return not any(isinstance(inner, hinder) for inner in _own_nodes(node))
+        return "it never runs"
+    for inner in _own_nodes(node):
+        if isinstance(inner, (*SUSPENDS, ast.AsyncFor, ast.AsyncWith)):
+            return f"it suspends (line {inner.lineno}: yield, await or the like)"
+        if isinstance(inner, (ast.Global, ast.Nonlocal)):
+            word = "global" if isinstance(inner, ast.Global) else "nonlocal"
+            return f"it holds a {word} statement (line {inner.lineno})"
+    return None
+
+
+def _why_outside(node: ast.stmt, compiled: bool) -> str:
+    """Why a loop that no scope of ours holds is no site."""
+    if isinstance(node, ast.AsyncFor):
+        return "it is an async for"
+    return "it is compiled by numba or torch" if compiled else "it stands in a class body"
 
 
 def _compiled_by_others(node: FunctionNode | ast.ClassDef) -> bool:

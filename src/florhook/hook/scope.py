@@ -17,8 +17,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-DEFAULT_INCLUDE: tuple[str, ...] = ()
-"""Module patterns treated as the user's wherever they lie (for training loops that live in libraries)."""
+DEFAULT_INCLUDE: tuple[str, ...] = (
+    "transformers.trainer",
+    "lightning.pytorch.loops",
+    "pytorch_lightning.loops",
+    "skorch.net",
+    "ignite.engine.engine",
+)
+"""Module patterns treated as the user's wherever they lie: training loops that live in libraries."""
 
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.cfg", "setup.py")
 LIBRARIES = "the interpreter's libraries"
@@ -125,6 +131,11 @@ class Scope:
     def _installed_decision(self, path: str) -> Decision:
         label = next(label for root, label in self._installed.items() if path.startswith(root))
         return Decision(False, f"in {label}")
+
+
+def is_included(name: str, include: Iterable[str] = ()) -> bool:
+    """Tells whether a module is treated as the user's for its name, by these patterns or the default ones."""
+    return any(_pattern(text)[1](name) for text in (*include, *DEFAULT_INCLUDE))
 
 
 def _pattern(text: str) -> tuple[str, Callable[[str], bool]]:

@@ -31,7 +31,8 @@ class Instrumented:
     """What the rewriting of one module produced: its sites, and the keys of its marks, in order of their ids.
 
     `probes` are the places of hindsight statements: the key of the innermost site (directly within that loop)
-    or else of the function they stand in, with their line.
+    or else of the function they stand in, with their line. `left_alone` are the loops that are no sites, by line, and
+    why they are none.
     """
 
     module: str
@@ -39,3 +40,4 @@ class Instrumented:
     sites: tuple[Site, ...]
     marks: tuple[str, ...]
     probes: tuple[tuple[str, int], ...] = ()
+    left_alone: tuple[tuple[int, str], ...] = ()

@@ -53,11 +53,12 @@ class FileHistory:
                 self.written.setdefault(row.path, row.at)
         self.skipped: list[tuple[float, float]] = []
         self.restored_at = 0.0
+        self.place = 0.0  # the same since the start of the run: sizes were noted at exactly such a time
 
     def jumped(self, before: float, after: float) -> None:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
         self.skipped.append((self.started + before, self.started + max(before, after)))
-        self.restored_at = self.started + after
+        self.restored_at, self.place = self.started + after, after
 
     def made_later(self, path: str) -> bool:
         """Whether a file that was not there at the start was not there yet at the place that the replay is at."""
@@ -146,7 +147,10 @@ class Files:
             with self.overlay.paused():
                 shown = _time_of(self.overlay.version_of(path))
                 version = self.history.version(_time_of(path), shown)
-            if version is Version.OF_THE_RUN:
+            if version in (
+                Version.OF_THE_RUN,
+                Version.UNKNOWN,
+            ):  # it is there; what is in it is asked when it is read
                 self._hidden.discard(path)
                 self.overlay.forget(path)
         with self.overlay.paused():
@@ -171,11 +175,31 @@ class Files:
         if version is Version.OF_THE_RUN:
             self._hidden.discard(path)
             self.overlay.forget(path)
-        elif version is Version.UNKNOWN:
+        elif version is Version.UNKNOWN and not self._was_cut(path):
             self.unknown(path)
         elif version is Version.CHANGED_SINCE and path not in self._told:
             self._told.add(path)
             self.changed(path)
+
+    def _was_cut(self, path: str) -> bool:
+        """Give the overlay what a file held at this place, if all that came later was appended to it."""
+        size = self.history.size_at(path, self.history.place)
+        if size is None:
+            return False
+        with self.overlay.paused():
+            try:
+                with open(path, "rb") as source:
+                    data = source.read(size)
+            except OSError:
+                return False
+        if len(data) < size:
+            return False
+        self._hidden.discard(path)
+        self.overlay.forget(path)
+        copy = self.overlay.writable(path)
+        with self.overlay.paused(), open(copy, "wb") as target:
+            target.write(data)
+        return True
 
     def bring_to(self, file: Any, position: int) -> None:
         """Give an open file that the program writes the content that it had, up to the recorded position."""

@@ -29,6 +29,7 @@ from ..record import (
     HASH_SEED,
     LISTING,
     PATIENCE,
+    as_recorded,
     meta,
     new_id,
     pin_hash_seed,
@@ -65,7 +66,7 @@ from .resume_plan import (
     place_text,
     points,
 )
-from .sources import path_now
+from .sources import file_now
 from .supervisor import check_same_program, refuse_ranks
 
 TASK = "FLORHOOK_RESUME"
@@ -142,12 +143,13 @@ class Attempt:
     """One start of the program: to a checkpoint and on from there, or from the beginning."""
 
     def __init__(self, target: Target, settings: Settings, task: dict[str, Any]) -> None:
-        self.target, self.settings, self.task = target, settings, task
+        self.target, self.task = target, task
         self.started = time.perf_counter()
         self.environ, self.folder = dict(os.environ), os.getcwd()
         self.store = Store.open(settings.home)
         self.record = Record(self.store, self.store.find(task["run"]))
         self.run_before = self.record.run
+        self.settings = as_recorded(settings, self.run_before)
         leave_out(self.record, self.task["avoid"])
         self.changes = self._find_changes()
         self.program = Program(replaying=True, ordinary=True)
@@ -227,8 +229,7 @@ class Attempt:
         """Which versions of files the program finds on its way to the point."""
         history = self.history
         sources = {
-            os.path.realpath(path_now(source.path, self.run_before, self.folder))
-            for source in self.record.sources
+            os.path.realpath(file_now(source, self.run_before, self.folder)) for source in self.record.sources
         }
 
         def unknown(path: str) -> None:

@@ -11,7 +11,7 @@ from ..hook.diff import Refusal, compare
 from ..hook.rewrite import LoopNode, rewrite
 from ..hook.sites import Site
 from ..store.rows import RunRow, SourceRow
-from .sources import path_now
+from .sources import file_now
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -35,7 +35,7 @@ def find_changes(sources: list[SourceRow], run: RunRow, cwd: str, code: bytes | 
     """
     changes = Changes()
     for source in sources:
-        path = path_now(source.path, run, cwd)
+        path = file_now(source, run, cwd)
         given = code if source.module == "__main__" else None
         _compare(changes, source, path, _read(path) if given is None else given)
     return changes

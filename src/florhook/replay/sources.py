@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from ..errors import RefusedError
 from ..hook.diff import Refusal, SourceDiff, compare
+from ..hook.locate import find_spec
 from ..hook.rewrite import rewrite
+from ..hook.scope import is_included
 from ..store.rows import RunRow, SourceRow
 
 
@@ -25,12 +27,12 @@ def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
     """Compare every recorded module with its file of now. SyntaxErrors are the user's to see."""
     edits = Edits()
     for source in sources:
-        path = path_now(source.path, run, cwd)
+        path = file_now(source, run, cwd)
         new = _read(path, source.module)
         if new == source.source:
             continue
         diff = compare(source.source, new, path)
-        edits.refusals += diff.refusals
+        edits.refusals += _of_a_library(diff.refusals, source) if _is_library(source, run) else diff.refusals
         edits.printing_changed |= diff.printing_changed
         for place, line in probes_of(diff, source.module, path):
             edits.places.add(place)
@@ -41,6 +43,28 @@ def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
 def probes_of(diff: SourceDiff, module: str, path: str) -> tuple[tuple[str, int], ...]:
     """The key of the innermost loop or function around each added statement, and its line."""
     return rewrite(diff.tree, module, path, added=diff.added).probes if diff.added else ()
+
+
+def _is_library(source: SourceRow, run: RunRow) -> bool:
+    """Whether a module was recorded for its name, wherever it lies."""
+    return source.module != "__main__" and is_included(source.module, run.meta.get("include", ()))
+
+
+def _of_a_library(refusals: list[Refusal], source: SourceRow) -> list[Refusal]:
+    """One reason for all: nobody edited them one by one."""
+    if not refusals:
+        return []
+    reason = f"{source.module} is another version than in the run ({refusals[0].reason})"
+    return [Refusal(refusals[0].path, refusals[0].line, reason)]
+
+
+def file_now(source: SourceRow, run: RunRow, cwd: str) -> str:
+    """Where a recorded module's file is now: the one that this Python would import, if it belongs to a library."""
+    if _is_library(source, run):
+        spec = find_spec(source.module)
+        if spec is not None and spec.has_location and spec.origin is not None:
+            return spec.origin
+    return path_now(source.path, run, cwd)
 
 
 def path_now(path: str, run: RunRow, cwd: str) -> str:

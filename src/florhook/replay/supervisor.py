@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,8 +160,7 @@ def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: F
     environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
     environment["PYTHONHASHSEED"] = seed or "random"
     command = [sys.executable, *sys.orig_argv[1:]]
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker gets it too, and answers
-    try:
+    with _interrupts_left_to_the_worker():
         worker = subprocess.Popen(command, env=environment, pass_fds=[write])
         os.close(write)
         with os.fdopen(read, "rb") as reports:
@@ -170,11 +170,26 @@ def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: F
             report["again"] = folder.halt()
             worker.kill()
         status = worker.wait()
-    finally:
-        signal.signal(signal.SIGINT, interrupted)
     if folder is not None and status == 0 and not folder.wait_for_the_end():
         report["again"] = folder.halt()
     return Attempt(status, report)
+
+
+@contextlib.contextmanager
+def _interrupts_left_to_the_worker() -> Iterator[None]:
+    """Ctrl-C reaches the worker too, which answers.
+
+    By a handler: a worker would inherit that the signal is ignored, and its program would see that.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str, Any]:

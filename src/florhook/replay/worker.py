@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
-from ..record import LISTING, pin_hash_seed, watch
+from ..record import LISTING, as_recorded, pin_hash_seed, watch
 from ..runtime import entropy, probes
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
@@ -38,7 +38,7 @@ from .joint import join
 from .overlay import Overlay
 from .plan import Question, Selection, parse_selection
 from .record import Record
-from .sources import find_edits, path_now
+from .sources import file_now, find_edits
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 NO_PROCESS = 0  # no process has this number
@@ -118,7 +118,7 @@ class Worker:
             lambda path: self.replayer.notes.append(
                 f"{path} was changed after the run read it: what depends on it is not as it was"
             ),
-            {os.path.realpath(path_now(source.path, run, os.getcwd())) for source in self.record.sources},
+            {os.path.realpath(file_now(source, run, os.getcwd())) for source in self.record.sources},
         )
 
     def _connect(self) -> None:
@@ -194,7 +194,8 @@ class Worker:
         run(self.target, self.program.transform, self._at_start, self._at_exit)
 
     def _watch(self, notice: Callable[[str], None]) -> None:
-        notices = watch(self.target, self.settings, self.program, entropy.guarded(notice)).notices
+        settings = as_recorded(self.settings, self.record.run)
+        notices = watch(self.target, settings, self.program, entropy.guarded(notice)).notices
         for name in HOOKED:
             if name in sys.modules:
                 self.children.hook(name)

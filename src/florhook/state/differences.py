@@ -5,6 +5,8 @@ Both streams are read without making any object: where an object's number stood 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import math
 import struct
@@ -18,6 +20,7 @@ from xxhash import xxh3_128_digest
 from .restore import Unpickler
 
 GEOMETRY = 5  # parts of a strided tensor's place in its storage
+OF_ATTRIBUTES = ("instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing")
 LONGEST = 60  # characters of a value in a message
 Step = tuple[str, Any]  # what a path grows by, and the part of the content that it leads to
 
@@ -36,6 +39,14 @@ class Ref:
     """Stands for the object with that number."""
 
     number: int
+
+    def __call__(self, *arguments: Any) -> Made:
+        """Where the object is a class or function, which a stream says to make something with."""
+        return Made((self, *arguments))
+
+
+class Made(tuple[Any, ...]):
+    """What a stream says how to make: the stand-in of the maker, and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class Read:
             met = max(met, number + 1)
             return Ref(number)
 
-        unpickler = Unpickler(io.BytesIO(stream), refer)
+        unpickler = _Reader(io.BytesIO(stream), refer)
         values: list[Any] = []
         contents: list[Any] = []
         for _ in range(roots):
@@ -81,6 +92,56 @@ class Read:
             while len(contents) < met:
                 contents.extend(unpickler.load())
         return cls(values, contents, leaves)
+
+
+class _Reader(Unpickler):
+    """Makes nothing of what a stream says how to make, but a `Made`.
+
+    A method of a `Ref` cannot be made, and a weak reference to one would be dead at once. Values that equal others
+    made of the same parts (dtypes, dates) are made all the same, to be shown and compared as themselves.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return _stand_in(found, module, name) if callable(found) else found
+
+
+class _Maker(type):
+    """The type of the stand-ins, since some of what pickle calls must be types."""
+
+    found: Any
+
+    def __repr__(cls) -> str:
+        return repr(cls.found)
+
+
+@functools.cache
+def _stand_in(found: Any, module: str, name: str) -> _Maker:
+    """What stands for a function or class of a stream: the same one in any stream."""
+
+    def make(cls: _Maker, *arguments: Any) -> Any:
+        if not any(map(_has_unmade, arguments)):
+            real = _real(arguments)
+            with contextlib.suppress(Exception):
+                value = found(*real)
+                if value == found(*real):
+                    return value
+        return Made((cls, *arguments))
+
+    return _Maker(name, (), {"__new__": make, "__module__": module, "found": found})
+
+
+def _has_unmade(part: Any) -> bool:
+    if isinstance(part, (Ref, Made)):
+        return True
+    return isinstance(part, (tuple, frozenset)) and any(map(_has_unmade, part))
+
+
+def _real(part: Any) -> Any:
+    """A value with the functions and classes themselves for their stand-ins."""
+    if isinstance(part, _Maker):
+        return part.found
+    return tuple(map(_real, part)) if type(part) is tuple else part
 
 
 @dataclass(frozen=True)
@@ -118,7 +179,7 @@ class Comparison:
                 yield from self._seen(path, was, now, form)
             elif form:
                 yield from self._memory(path, was, now, form)
-            elif type(was) is tuple and type(now) is tuple and len(was) == len(now):
+            elif type(was) is type(now) and type(was) in (tuple, Made) and len(was) == len(now):
                 pending.extend(reversed([(path, *pair, "") for pair in zip(was, now, strict=True)]))
             elif not same(was, now):
                 yield Difference(path, was, now, between(was, now))
@@ -173,7 +234,7 @@ def steps(kind: str, content: Any) -> list[Step] | None:
         return steps("dict", content[1])
     if kind in ("list", "deque"):
         return [(f"[{index}]", value) for index, value in enumerate(content)]
-    if kind in ("instance", "tqdm"):
+    if kind in OF_ATTRIBUTES:
         attributes, slots = content[0] or ((), ()), content[1]
         named = list(zip(*attributes, strict=True))
         return [(f".{name}", value) for name, value in named] + [

@@ -30,7 +30,9 @@ for _register in (
     _register(REGISTRY)
 _PENDING = {
     "decimal": "decimal_kinds",
+    "logging": "logging_kinds",
     "numpy": "numpy_kinds",
+    "rich.progress": "rich_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
     "tqdm.std": "tqdm_kinds",

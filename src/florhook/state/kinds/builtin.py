@@ -6,6 +6,7 @@ import array
 import collections
 import ctypes
 import datetime
+import functools
 import importlib
 import io
 import itertools
@@ -551,6 +552,25 @@ def _address(view: memoryview) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes and not view.readonly else 0
 
 
+class Partial(Kind):
+    """Its function and arguments."""
+
+    name, how = "partial", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> type:
+        return type(obj)
+
+    def create(self, spec: type, loader: Loader) -> Any:
+        new: Any = functools.partial.__new__
+        return new(spec, int)
+
+    def content(self, obj: Any, scan: Scan) -> Any:
+        return functools.partial.__reduce__(obj)[2]
+
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        functools.partial.__setstate__(obj, content)  # type: ignore[attr-defined]
+
+
 class StringIO(Kind):
     """A file in memory: what it holds, and the position."""
 
@@ -706,6 +726,7 @@ def register(registry: Registry) -> None:
     registry.add(registry.opaque, types.MappingProxyType)
     registry.add(registry.by_name["instance"], types.SimpleNamespace)
     registry.add(MemoryView(), memoryview)
+    registry.add(Partial(), functools.partial, derived=True)
     registry.add(StringIO(), io.StringIO)
     registry.add(BytesIO(), io.BytesIO)
     registry.add(PythonRandom(), random.Random, derived=True)

@@ -1,0 +1,1 @@
+"""`florhook doctor`: what recording would do with a program, and whether it works here."""
