@@ -23,7 +23,7 @@ from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
-from .runtime import entropy, probes
+from .runtime import compiled, entropy, probes
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
@@ -108,7 +108,14 @@ def watch(target: Target, settings: Settings, program: Program, notice: Callable
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
-    finder.install(scope, program.transform).notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
+
+    def imported(library: str) -> None:
+        if library == "torch":
+            compiled.torch_is_there()
+        notice(library)
+
+    compiled.torch_is_there()  # a debugger or the like may have imported it before
+    finder.install(scope, program.transform).notices.update(dict.fromkeys(entropy.LIBRARIES, imported))
 
 
 def pin_hash_seed() -> str:

@@ -12,7 +12,7 @@ Recording, a loop and a function become
     __flor__.leave(8)
 
     def f():
-        __flor__.marks[3] = True
+        __flor__.m3[0] = True
         BODY
 
 (the lambda only where closures share variables with the loop's function). Replaying, a loop becomes
@@ -32,7 +32,8 @@ Recording, a loop and a function become
 
 and each hindsight statement stands in `with __flor__.hindsight:`.
 
-Things that don't work: names of ours in the user's scopes (they show in `locals()`), moving a body into a
+Things that don't work: one list for all marks (torch.compile watches every item of a list that it stores into, and
+compiles again whenever another function ran or was imported), names of ours in the user's scopes (they show in `locals()`), moving a body into a
 function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks).
 """
 
@@ -316,7 +317,7 @@ def _hindsight(node: ast.stmt) -> ast.stmt:
 
 
 def _mark(mark: int | None, at: ast.stmt) -> ast.stmt:
-    target = ast.Subscript(_attribute("marks", at), _at(ast.Constant(mark), at), ast.Store())
+    target = ast.Subscript(_attribute(f"m{mark}", at), _at(ast.Constant(0), at), ast.Store())
     return _at(ast.Assign([_at(target, at)], _at(ast.Constant(True), at)), at)
 
 

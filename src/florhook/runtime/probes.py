@@ -10,14 +10,24 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-marks: list[bool] = []
+marks: list[list[bool]] = []
+"""By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""
 
 
 def reserve_marks(count: int) -> int:
-    """Room for `count` more marks; the number of the first. The list stays the same object."""
+    """Room for `count` more marks; the id of the first."""
     first = len(marks)
-    marks.extend([False] * count)
+    for number in range(first, first + count):
+        marks.append([False])
+        globals()[f"m{number}"] = marks[number]
     return first
+
+
+def __getattr__(name: str) -> list[bool]:
+    """A mark of the program that sent a function here (cloudpickle, loky): nobody asks for it."""
+    if name[:1] == "m" and name[1:].isdecimal():
+        return [False]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def loop(site: int, iterable: Any, cells: Callable[[], Any] | None = None) -> Any:

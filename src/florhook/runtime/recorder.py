@@ -23,6 +23,7 @@ from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outl
 from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
+from . import compiled
 from .budget import Block, Budget
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
@@ -113,7 +114,7 @@ class Recorder(Tracker):
         cells: Callable[[], Any] | None = None,
         frame: FrameType | None = None,
     ) -> Any:
-        if not self.active or threading.get_ident() != self.main_thread:
+        if compiled.is_compiling() or not self.active or threading.get_ident() != self.main_thread:
             return iterable
         try:
             frame = frame or sys._getframe(1)
@@ -134,6 +135,8 @@ class Recorder(Tracker):
     def enter(
         self, site: int, cells: Callable[[], Any] | None = None, frame: FrameType | None = None
     ) -> None:
+        if compiled.is_compiling():
+            return
         if self.active and threading.get_ident() == self.main_thread:
             try:
                 frame = frame or sys._getframe(1)
@@ -145,6 +148,8 @@ class Recorder(Tracker):
                 self.stop(error)
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
+        if compiled.is_compiling():
+            return True
         if self.active and threading.get_ident() == self.main_thread:
             top = self.stack[-1] if self.stack else None
             if top is not None and top.site_id == site:
@@ -169,6 +174,8 @@ class Recorder(Tracker):
         return True
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
+        if compiled.is_compiling():
+            return
         if self.active and threading.get_ident() == self.main_thread:
             top = self.stack[-1] if self.stack else None
             if top is not None and top.site_id == site and top.extra is None:
