@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import psutil
@@ -23,10 +23,11 @@ from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
-from .runtime import compiled, entropy, probes
+from .runtime import entropy, probes
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
+from .runtime.patches import catch_up, patches
 from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
@@ -41,8 +42,15 @@ LISTING = "<files>"  # a row among the sources: the files that were there when t
 HASH_SEED = "FLOR_HASH_SEED"  # "seed:what PYTHONHASHSEED was", between the first start and the second
 
 
+_recorded: list[Callable[[], None]] = []  # ends the recording that this process has made already
+
+
 def record(target: Target, settings: Settings) -> None:
     """Record one run. Whatever fails here, the program runs."""
+    if _recorded:  # pdb has started the program once more: the modules that it has imported belong to the first run
+        _recorded[0]()
+        run_plainly(target)
+        return
     seed = pin_hash_seed()
     program = Program()
     row = RunRow(
@@ -87,6 +95,12 @@ def record(target: Target, settings: Settings) -> None:
     def keep_state(library: str) -> None:
         recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
 
+    def stop() -> None:
+        recorder.active = files.active = False
+        probes.be_inert()
+        tee.uninstall()
+
+    _recorded.append(stop)
     keep_state(entropy.PYTHON)
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
@@ -108,14 +122,17 @@ def watch(target: Target, settings: Settings, program: Program, notice: Callable
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
+    wanted = patches(program)
 
-    def imported(library: str) -> None:
-        if library == "torch":
-            compiled.torch_is_there()
-        notice(library)
+    def imported(module: str) -> None:
+        if module in wanted:
+            wanted[module]()
+        if module in entropy.LIBRARIES:
+            notice(module)
 
-    compiled.torch_is_there()  # a debugger or the like may have imported it before
-    finder.install(scope, program.transform).notices.update(dict.fromkeys(entropy.LIBRARIES, imported))
+    catch_up(wanted)
+    names = {*wanted, *entropy.LIBRARIES}
+    finder.install(scope, program.transform).notices.update(dict.fromkeys(names, entropy.guarded(imported)))
 
 
 def pin_hash_seed() -> str:
@@ -134,11 +151,24 @@ def pin_hash_seed() -> str:
     before = os.environ.get("PYTHONHASHSEED", "")
     if before not in ("", "random") or sys.flags.ignore_environment or not sys.flags.hash_randomization:
         return before if before.isdecimal() else ""
+    if not _runs_first():
+        return ""  # a debugger would forget its breakpoints, and what it has read of its commands
     seed = str(1 + secrets.randbelow(2**32 - 1))
     environment = {**os.environ, "PYTHONHASHSEED": seed, HASH_SEED: f"{seed}:{before}"}
     with contextlib.suppress(OSError):
         os.execve(sys.executable, sys.orig_argv, environment)
     return ""
+
+
+def _runs_first() -> bool:
+    """Whether nothing but Python's own ways to start a program lies below us: no debugger, profiler or the like."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] not in ("florhook", "__main__", "runpy", "sitecustomize"):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def program_name(target: Target, settings: Settings) -> str:

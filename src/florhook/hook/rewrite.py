@@ -32,20 +32,21 @@ Recording, a loop and a function become
 
 and each hindsight statement stands in `with __flor__.hindsight:`.
 
-Things that don't work: one list for all marks (torch.compile watches every item of a list that it stores into, and
-compiles again whenever another function ran or was imported), names of ours in the user's scopes (they show in `locals()`), moving a body into a
-function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks).
+Things that don't work: names of ours in the user's scopes (they show in `locals()`), moving a body into a
+function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks), one
+list for all marks (torch.compile watches every item of a list that it stores into, and compiles again whenever another
+function ran).
 """
 
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import TypeVar
 
+from .quiet import without_syntax_warnings
 from .sites import Instrumented, Site
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -511,8 +512,7 @@ def _closure_variables(tree: ast.Module, path: str) -> dict[tuple[str, int], set
     found: dict[tuple[str, int], set[str]] = {}
     if not _has_nested_scope_with_loop(tree):
         return found
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compilation that counts warns again
+    with without_syntax_warnings():  # the compilation that counts warns again
         work = [compile(tree, path, "exec", dont_inherit=True)]
     while work:
         code = work.pop()

@@ -24,7 +24,9 @@ from ..store.rows import CheckpointRow
 from .clock import Readings
 from .context import Context, Tracker, flow_of, labels_of
 from .digests import Digests
+from .passes import users_frame
 from .positions import drive
+from .probes import UnknownLoopError
 from .program import Program
 from .recorder import shape_digest
 from .roots import roots, set_world
@@ -91,7 +93,7 @@ class Replayer(Tracker):
     # Injected calls ------------------------------------------------------------------------------------------
 
     def open(self, site: int, *arguments: Any) -> None:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         is_for = self.program.sites[site].kind == "for"
         cells = arguments[int(is_for)] if len(arguments) > int(is_for) else None
         if not self._is_main():
@@ -108,7 +110,7 @@ class Replayer(Tracker):
             self.on_end()
 
     def segment(self, site: int) -> bool:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         context = self._context(site, frame)
         turn: Turn = context.extra
         broken = context.broken or (turn.stepping and not turn.stopped)
@@ -124,18 +126,18 @@ class Replayer(Tracker):
         return True
 
     def restoring(self, site: int) -> bool:
-        return self._context(site, sys._getframe(1)).extra.restored is not None
+        return self._context(site, users_frame(sys._getframe(1))).extra.restored is not None
 
     def has(self, site: int, index: int) -> bool:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         return self._local(site, index, frame) in self._context(site, frame).extra.restored
 
     def value(self, site: int, index: int) -> Any:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         return self._context(site, frame).extra.restored[self._local(site, index, frame)]
 
     def items(self, site: int) -> Any:
-        context = self._context(site, sys._getframe(1))
+        context = self._context(site, users_frame(sys._getframe(1)))
         turn: Turn = context.extra
         turn.restored = None
         if not turn.runs:
@@ -145,7 +147,7 @@ class Replayer(Tracker):
         return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
         turn: Turn = context.extra
         turn.restored = None
@@ -162,15 +164,15 @@ class Replayer(Tracker):
 
     def done(self, site: int) -> None:
         """The inner loop ended without break: by the program or, if `stopped`, by the plan."""
-        turn: Turn = self._context(site, sys._getframe(1)).extra
+        turn: Turn = self._context(site, users_frame(sys._getframe(1))).extra
         turn.finished = turn.runs and not turn.stopped
         turn.stepping = False
 
     def completed(self, site: int) -> bool:
-        return bool(self._context(site, sys._getframe(1)).extra.finished)
+        return bool(self._context(site, users_frame(sys._getframe(1))).extra.finished)
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
         if not self._is_main():
             self._foreign_stack().remove(context)
@@ -203,7 +205,7 @@ class Replayer(Tracker):
         for context in reversed(stack):
             if context.site_id == site and context.frame_id == id(frame):
                 return context
-        raise LookupError(f"no open loop of site {site}")
+        raise UnknownLoopError(f"no open loop of site {site}")
 
     def _recorded(self, context: Context) -> Loop | None:
         """The same execution of the loop in the record; none in other threads and in forked children."""
