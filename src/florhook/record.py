@@ -47,7 +47,9 @@ _recorded: list[Callable[[], None]] = []  # ends the recording that this process
 
 def record(target: Target, settings: Settings) -> None:
     """Record one run. Whatever fails here, the program runs."""
-    if _recorded:  # pdb has started the program once more: the modules that it has imported belong to the first run
+    if (
+        _recorded
+    ):  # pdb has started the program once more: the modules that it has imported belong to the first run
         _recorded[0]()
         run_plainly(target)
         return
@@ -122,6 +124,7 @@ def watch(target: Target, settings: Settings, program: Program, notice: Callable
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
+    program.is_pythons = scope.is_pythons
     wanted = patches(program)
 
     def imported(module: str) -> None:

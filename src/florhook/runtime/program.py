@@ -33,6 +33,7 @@ class Program:
         self.marks: list[str] = []
         self.site_marks: list[int] = []  # the mark of each site
         self.on_module: Callable[[str, str, bytes], None] | None = None
+        self.is_pythons: Callable[[str, str], bool] = lambda *_: False
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
@@ -49,6 +50,8 @@ class Program:
 
     def transform(self, source: bytes, path: str, name: str) -> CodeType:
         """Rewrite a module's source and compile it. SyntaxErrors of the user's are raised as they are."""
+        if self.is_pythons(name, path):
+            return compile(source, path, "exec", dont_inherit=True)
         quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         while True:
             firsts = self._next_ids()

@@ -205,6 +205,7 @@ class Recorder(Tracker):
         self.quick[site] = rest - 1
         return rest > 0
 
+    @compiled.aside
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now, ran = self.now(), self.ran()
@@ -271,6 +272,7 @@ class Recorder(Tracker):
             if type(context.iterable) is not range:
                 context.iterable = None  # the program's object lives no longer than without us
 
+    @compiled.aside
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
         self.close_inner(context)
@@ -313,6 +315,7 @@ class Recorder(Tracker):
         else:
             self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
 
+    @compiled.aside
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
@@ -398,6 +401,10 @@ class Recorder(Tracker):
         self, context: Context, watch: Watch, frame: FrameType, block: Block | None = None
     ) -> Scan | None:
         """Walk the state; within the patience of the block, if there is one."""
+        follower = compiled.follower()
+        if follower:
+            self._refuse(f"{follower} follows what is done with tensors")
+            return None
         began = time.perf_counter()
         patience = math.inf
         if block is not None:

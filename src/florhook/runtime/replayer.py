@@ -21,6 +21,7 @@ from ..state.iterators import iterator_in, replayed_outline
 from ..state.restore import CannotRestoreError, Loader
 from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
+from . import compiled
 from .clock import Readings
 from .context import Context, Tracker, flow_of, labels_of
 from .digests import Digests
@@ -92,6 +93,7 @@ class Replayer(Tracker):
 
     # Injected calls ------------------------------------------------------------------------------------------
 
+    @compiled.aside
     def open(self, site: int, *arguments: Any) -> None:
         frame = users_frame(sys._getframe(1))
         is_for = self.program.sites[site].kind == "for"
@@ -109,6 +111,7 @@ class Replayer(Tracker):
         elif self._is_beyond_the_record(context):
             self.on_end()
 
+    @compiled.aside
     def segment(self, site: int) -> bool:
         frame = users_frame(sys._getframe(1))
         context = self._context(site, frame)
@@ -171,6 +174,7 @@ class Replayer(Tracker):
     def completed(self, site: int) -> bool:
         return bool(self._context(site, users_frame(sys._getframe(1))).extra.finished)
 
+    @compiled.aside
     def leave(self, site: int, frame: FrameType | None = None) -> None:
         frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
@@ -314,6 +318,7 @@ class Replayer(Tracker):
             self.executed += 1
             context.broken = True
 
+    @compiled.aside
     def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> bool:
         """Between iterations. False: the loop must go on from the recorded state."""
         if not self._is_main():
