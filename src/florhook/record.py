@@ -95,6 +95,8 @@ def record(target: Target, settings: Settings) -> None:
         write_stats(settings.stats, stats)
 
     def keep_state(library: str) -> None:
+        version = entropy.version(library).encode()
+        recording.rows("sources", [astuple(SourceRow(entropy.version_name(library), "", version))])
         recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
 
     def stop() -> None:
@@ -125,6 +127,7 @@ def watch(target: Target, settings: Settings, program: Program, notice: Callable
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     scope = Scope(folder, os.getcwd(), settings.include, settings.exclude)
     program.is_pythons = scope.is_pythons
+    _name_what_came_before(scope)
     wanted = patches(program)
 
     def imported(module: str) -> None:
@@ -136,6 +139,21 @@ def watch(target: Target, settings: Settings, program: Program, notice: Callable
     catch_up(wanted)
     names = {*wanted, *entropy.LIBRARIES}
     finder.install(scope, program.transform).notices.update(dict.fromkeys(names, entropy.guarded(imported)))
+
+
+def _name_what_came_before(scope: Scope) -> None:
+    """Say which of the user's modules cannot be rewritten any more: something imported them before us."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        started = name in ("__main__", "__mp_main__", "sitecustomize")  # by Python, not imported
+        if not started and isinstance(path, str) and scope.decide(name, path).user:
+            found.append(name)
+    if found:
+        sys.stderr.write(
+            f"florhook: imported before florhook, so that neither their loops are recorded nor prints found that "
+            f"are added to them: {', '.join(sorted(found))}\n"
+        )
 
 
 def pin_hash_seed() -> str:

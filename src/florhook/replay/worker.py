@@ -150,6 +150,7 @@ def _prepare(target: Target, settings: Settings, task: dict[str, Any]) -> Callab
         _report(task["status"], {"exit_code": exit_code, **_figures(replayer, output)})
 
     def set_state(library: str) -> None:
+        entropy.compare_version(library, record.states.get(entropy.version_name(library)))
         state = record.states.get(entropy.row_name(library))
         if state is not None:
             entropy.write(library, state)
