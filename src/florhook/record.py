@@ -146,7 +146,8 @@ def _name_what_came_before(scope: Scope) -> None:
     found = []
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        started = name in ("__main__", "__mp_main__", "sitecustomize")  # by Python, not imported
+        # What Python itself starts with is no module of the program's.
+        started = name in ("__main__", "__mp_main__", "sitecustomize", "usercustomize")
         if not started and isinstance(path, str) and scope.decide(name, path).user:
             found.append(name)
     if found:
