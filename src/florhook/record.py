@@ -27,7 +27,7 @@ from .runtime import entropy, probes
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
-from .runtime.patches import catch_up, patches
+from .runtime.patches import patches
 from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
@@ -130,15 +130,18 @@ def watch(target: Target, settings: Settings, program: Program, notice: Callable
     _name_what_came_before(scope)
     wanted = patches(program)
 
+    patch = entropy.guarded(lambda module: wanted[module]())
+
     def imported(module: str) -> None:
         if module in wanted:
-            wanted[module]()
+            patch(module)
         if module in entropy.LIBRARIES:
             notice(module)
 
-    catch_up(wanted)
+    for module in wanted.keys() & sys.modules.keys():  # a debugger may run us
+        patch(module)
     names = {*wanted, *entropy.LIBRARIES}
-    finder.install(scope, program.transform).notices.update(dict.fromkeys(names, entropy.guarded(imported)))
+    finder.install(scope, program.transform).notices.update(dict.fromkeys(names, imported))
 
 
 def _name_what_came_before(scope: Scope) -> None:

@@ -31,7 +31,8 @@ def torch_is_there() -> None:
     global is_compiling, compile_by
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "compiler"):
-        is_compiling = torch.compiler.is_compiling
+        older = getattr(torch._utils, "is_compiling", bool)  # of 2.2
+        is_compiling = getattr(torch.compiler, "is_compiling", older)
         compile_by = torch._C._dynamo.eval_frame.set_eval_frame
 
 

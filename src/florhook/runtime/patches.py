@@ -26,12 +26,6 @@ def patches(program: Program) -> dict[str, Callable[[], None]]:
     }
 
 
-def catch_up(wanted: dict[str, Callable[[], None]]) -> None:
-    """Do what is to be done for modules that are there already: a debugger may run us."""
-    for name in wanted.keys() & sys.modules.keys():
-        wanted[name]()
-
-
 # Debuggers: whoever steps into a loop is not to come into the recorder ----------------------------------------
 
 
