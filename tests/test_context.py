@@ -435,8 +435,8 @@ def test_marks_are_harvested_once() -> None:
     """Each mark is given once, by its number."""
     before = list(probes.marks)
     try:
-        probes.marks[:] = [False] * 20
-        probes.marks[3] = probes.marks[17] = True
+        probes.marks[:] = [[False] for _ in range(20)]
+        probes.marks[3][0] = probes.marks[17][0] = True
         assert marks_text(harvest()) == "3,17"
         assert marks_text(harvest()) == ""
         assert len(probes.marks) == 20

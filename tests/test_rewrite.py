@@ -183,14 +183,14 @@ RECORDED = {
         '''
         def f(n):
             """Doc."""
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             for i in __flor__.loop(0, n):
                 g(i)
             __flor__.leave(0)
             return i
         def h():
             """Nothing but this."""
-            __flor__.marks[2] = True
+            __flor__.m2[0] = True
         ''',
     ),
     "method": (
@@ -205,7 +205,7 @@ RECORDED = {
         class C:
             size = [0 for _ in range(3)]
             def m(self):
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 for x in __flor__.loop(0, self):
                     f(x)
                 __flor__.leave(0)
@@ -230,10 +230,10 @@ RECORDED = {
         """,
         """
         def f(n):
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             total = 0
             def add(x):
-                __flor__.marks[2] = True
+                __flor__.m2[0] = True
                 nonlocal total
                 total += x
             for x in __flor__.loop(0, n, lambda: (total,)):
@@ -258,17 +258,17 @@ RECORDED = {
         """,
         """
         def f(n):
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             for x in n:
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 yield x
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
             for y in __flor__.loop(0, n):
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 g(y)
             __flor__.leave(0)
             z = yield
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             h(z)
         """,
     ),
@@ -284,17 +284,17 @@ RECORDED = {
         """,
         """
         async def f(n):
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             async for x in n:
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 g(x)
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             for y in n:
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 await g(y)
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
             for z in __flor__.loop(0, n):
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 g(z)
             __flor__.leave(0)
         """,
@@ -308,7 +308,7 @@ RECORDED = {
         """,
         """
         def f():
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             for x in y:
                 global z
                 z = g(x)
@@ -499,7 +499,7 @@ REPLAYED = {
         """,
         """
         def f(n):
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             __flor__.open(0, n)
             while __flor__.segment(0):
                 if __flor__.restoring(0):
@@ -531,7 +531,7 @@ REPLAYED = {
         """
         class C:
             def m(self, n):
-                __flor__.marks[1] = True
+                __flor__.m1[0] = True
                 __flor__.open(0, n)
                 while __flor__.segment(0):
                     if __flor__.restoring(0):
@@ -555,7 +555,7 @@ REPLAYED = {
         """,
         """
         def f(n):
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             __flor__.open(0, n, lambda: (x,))
             while __flor__.segment(0):
                 if __flor__.restoring(0):
@@ -580,7 +580,7 @@ REPLAYED = {
         """,
         """
         def f(n):
-            __flor__.marks[1] = True
+            __flor__.m1[0] = True
             global w
             __flor__.open(0, n)
             while __flor__.segment(0):

@@ -64,12 +64,16 @@ def run(target: Target, compile_main: CompileMain, at_start: AtStart, at_exit: A
     """Runs the program; returns if it ended normally, else raises the SystemExit that gives plain python's status."""
     ending = _Ending(at_exit)
     atexit.register(ending.notify)
+    words = sys.argv
     try:
         _run_and_report(target, _Program(compile_main, at_start), ending)
     except SystemExit as ended:
         if ending.status != INTERRUPTED:
             ending.status = exit_status(ended.code)
         raise
+    finally:
+        if _is_debugged():
+            sys.argv = words  # pdb starts us again
 
 
 def exit_status(code: object) -> int:
@@ -198,8 +202,18 @@ def _run_guarded(target: Target, program: _Program) -> BaseException | None:
     except SystemExit:
         raise
     except BaseException as error:
+        if _is_debugged():
+            raise  # pdb ends, or looks at what is left
         return error  # shown outside this block, so that the program's hook sees no exception being handled
     return None
+
+
+def _is_debugged() -> bool:
+    """Whether pdb or its like runs us, and waits for the program's exceptions."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "bdb":
+        frame = frame.f_back
+    return frame is not None
 
 
 # --- script, folder, zip ---------------------------------------------------------------------------------------------

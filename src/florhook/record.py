@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import psutil
@@ -29,6 +29,7 @@ from .runtime.agreement import Agreement
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
+from .runtime.patches import patches
 from .runtime.program import CHILDREN, Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
@@ -43,8 +44,17 @@ LISTING = "<files>"  # a row among the sources: the files that were there when t
 HASH_SEED = "FLOR_HASH_SEED"  # "seed:what PYTHONHASHSEED was", between the first start and the second
 
 
+_recorded: list[Callable[[], None]] = []  # ends the recording that this process has made already
+
+
 def record(target: Target, settings: Settings) -> None:
     """Record one run. Whatever fails here, the program runs."""
+    if (
+        _recorded
+    ):  # pdb has started the program once more: the modules that it has imported belong to the first run
+        _recorded[0]()
+        run_plainly(target)
+        return
     seed = pin_hash_seed()
     program = Program()
     name = program_name(target, settings)
@@ -95,8 +105,16 @@ def record(target: Target, settings: Settings) -> None:
         write_stats(settings.stats, stats, row.rank)
 
     def keep_state(library: str) -> None:
+        version = entropy.version(library).encode()
+        recording.rows("sources", [astuple(SourceRow(entropy.version_name(library), "", version))])
         recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
 
+    def stop() -> None:
+        recorder.active = files.active = False
+        probes.be_inert()
+        tee.uninstall()
+
+    _recorded.append(stop)
     keep_state(entropy.PYTHON)
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
@@ -118,8 +136,23 @@ def watch(
     target: Target, settings: Settings, program: Program, notice: Callable[[str], None]
 ) -> finder.Finder:
     """Install the import hook for the user's modules; `notice` is called for each library with random states."""
-    hook = finder.install(scope_of(target, settings), program.transform)
-    hook.notices.update(dict.fromkeys(entropy.LIBRARIES, notice))
+    scope = scope_of(target, settings)
+    program.is_pythons = scope.is_pythons
+    _name_what_came_before(scope)
+    wanted = patches(program)
+
+    patch = entropy.guarded(lambda module: wanted[module]())
+
+    def imported(module: str) -> None:
+        if module in wanted:
+            patch(module)
+        if module in entropy.LIBRARIES:
+            notice(module)
+
+    for module in wanted.keys() & sys.modules.keys():  # a debugger may run us
+        patch(module)
+    hook = finder.install(scope, program.transform)
+    hook.notices.update(dict.fromkeys({*wanted, *entropy.LIBRARIES}, imported))
     return hook
 
 
@@ -127,6 +160,22 @@ def scope_of(target: Target, settings: Settings) -> Scope:
     """Whose module is whose, for a program."""
     folder = os.path.dirname(os.path.realpath(target.value)) if target.kind == "script" else None
     return Scope(folder, os.getcwd(), settings.include, settings.exclude)
+
+
+def _name_what_came_before(scope: Scope) -> None:
+    """Say which of the user's modules cannot be rewritten any more: something imported them before us."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        # What Python itself starts with is no module of the program's.
+        started = name in ("__main__", "__mp_main__", "sitecustomize", "usercustomize")
+        if not started and isinstance(path, str) and scope.decide(name, path).user:
+            found.append(name)
+    if found:
+        sys.stderr.write(
+            f"florhook: imported before florhook, so that neither their loops are recorded nor prints found that "
+            f"are added to them: {', '.join(sorted(found))}\n"
+        )
 
 
 def pin_hash_seed() -> str:
@@ -145,11 +194,24 @@ def pin_hash_seed() -> str:
     before = os.environ.get("PYTHONHASHSEED", "")
     if before not in ("", "random") or sys.flags.ignore_environment or not sys.flags.hash_randomization:
         return before if before.isdecimal() else ""
+    if not _runs_first():
+        return ""  # a debugger would forget its breakpoints, and what it has read of its commands
     seed = str(1 + secrets.randbelow(2**32 - 1))
     environment = {**os.environ, "PYTHONHASHSEED": seed, HASH_SEED: f"{seed}:{before}"}
     with contextlib.suppress(OSError):
         os.execve(sys.executable, sys.orig_argv, environment)
     return ""
+
+
+def _runs_first() -> bool:
+    """Whether nothing but Python's own ways to start a program lies below us: no debugger, profiler or the like."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] not in ("florhook", "__main__", "runpy", "sitecustomize"):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def program_name(target: Target, settings: Settings) -> str:

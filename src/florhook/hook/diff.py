@@ -8,7 +8,6 @@ must be equal; comments, layout, docstrings and the order of definitions do not 
 from __future__ import annotations
 
 import ast
-import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -18,6 +17,7 @@ from .align import Fingerprints, Step, active, align, blocks, is_inert
 from .effects import Program
 from .names import FunctionNode, Scope, bound_names, evaluated, imported, names_of_scopes
 from .probes import Judge, Place
+from .quiet import without_syntax_warnings
 
 _DEFINITIONS = (*FunctionNode, ast.ClassDef)
 _INNER = frozenset({"body", "orelse", "finalbody", "decorator_list"})
@@ -76,8 +76,7 @@ def compare(old: bytes, new: bytes, path: str) -> SourceDiff:
 
 
 def _parse(source: bytes, path: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # running the module warns of what is wrong in it
+    with without_syntax_warnings():  # running the module warns of what is wrong in it
         return ast.parse(source, path)
 
 

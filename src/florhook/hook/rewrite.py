@@ -12,7 +12,7 @@ Recording, a loop and a function become
     __flor__.leave(8)
 
     def f():
-        __flor__.marks[3] = True
+        __flor__.m3[0] = True
         BODY
 
 (the lambda only where closures share variables with the loop's function). Replaying, a loop becomes
@@ -33,18 +33,20 @@ Recording, a loop and a function become
 and each hindsight statement stands in `with __flor__.hindsight:`.
 
 Things that don't work: names of ours in the user's scopes (they show in `locals()`), moving a body into a
-function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks).
+function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks), one
+list for all marks (torch.compile watches every item of a list that it stores into, and compiles again whenever another
+function ran).
 """
 
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import TypeVar
 
+from .quiet import without_syntax_warnings
 from .sites import Instrumented, Site
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -328,7 +330,7 @@ def _hindsight(node: ast.stmt) -> ast.stmt:
 
 
 def _mark(mark: int | None, at: ast.stmt) -> ast.stmt:
-    target = ast.Subscript(_attribute("marks", at), _at(ast.Constant(mark), at), ast.Store())
+    target = ast.Subscript(_attribute(f"m{mark}", at), _at(ast.Constant(0), at), ast.Store())
     return _at(ast.Assign([_at(target, at)], _at(ast.Constant(True), at)), at)
 
 
@@ -537,8 +539,7 @@ def _closure_variables(tree: ast.Module, path: str) -> dict[tuple[str, int], set
     found: dict[tuple[str, int], set[str]] = {}
     if not _has_nested_scope_with_loop(tree):
         return found
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compilation that counts warns again
+    with without_syntax_warnings():  # the compilation that counts warns again
         work = [compile(tree, path, "exec", dont_inherit=True)]
     while work:
         code = work.pop()

@@ -28,12 +28,13 @@ DEFAULT_INCLUDE: tuple[str, ...] = (
 
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.cfg", "setup.py")
 LIBRARIES = "the interpreter's libraries"
+STANDARD = "the standard library"
 SCHEME_KEYS = {
     "purelib": "site-packages",
     "platlib": "site-packages",
     "scripts": "a folder of installed scripts",
-    "stdlib": "the standard library",
-    "platstdlib": "the standard library",
+    "stdlib": STANDARD,
+    "platstdlib": STANDARD,
 }
 INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
 
@@ -83,6 +84,11 @@ class Scope:
     def decide(self, name: str, path: str | os.PathLike[str] | None) -> Decision:
         """Tells whether the module of that name and source file is the user's."""
         return self._by_name(name) or self._by_path(path)
+
+    def is_pythons(self, name: str, path: str) -> bool:
+        """Tells whether a program is a tool of Python's own, like pdb or cProfile, that runs the user's."""
+        decision = self.decide(name, path)
+        return not decision.user and decision.reason in (f"in {STANDARD}", f"in {LIBRARIES}")
 
     def _by_name(self, name: str) -> Decision | None:
         for text, matches in self._exclude:

@@ -255,6 +255,7 @@ class Attempt:
         return folder
 
     def _set_state(self, library: str) -> None:
+        entropy.compare_version(library, self.record.states.get(entropy.version_name(library)))
         name = entropy.row_name(library)
         if name in self.record.states:
             entropy.write(library, self.record.states[name])

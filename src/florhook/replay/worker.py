@@ -236,6 +236,7 @@ class Worker:
         self._report({"exit_code": exit_code, **_figures(self.replayer, self.output)})
 
     def _set_state(self, library: str) -> None:
+        entropy.compare_version(library, self.record.states.get(entropy.version_name(library)))
         state = self.record.states.get(entropy.row_name(library))
         if state is not None:
             entropy.write(library, state)

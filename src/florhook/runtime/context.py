@@ -7,6 +7,7 @@ executions of that site this iteration has seen before it.
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -18,6 +19,7 @@ from .program import Program
 
 FOREVER = sys.maxsize
 SCALARS = (bool, int, float, str)
+FLAG = operator.itemgetter(0)
 
 
 class Context:
@@ -113,7 +115,7 @@ class Tracker:
         context.nth = counts.get(site_id, 0)
         counts[site_id] = context.nth + 1
         self.stack.append(context)
-        probes.marks[self.program.site_marks[site_id]] = True
+        probes.marks[self.program.site_marks[site_id]][0] = True
         return context
 
     def find(self, site_id: int, frame: FrameType) -> Context | None:
@@ -185,11 +187,12 @@ class Tracker:
 
 def harvest() -> int:
     """The marks set since the last harvest, as a bitmask with eight bits a mark."""
-    marks = probes.marks
-    found = int.from_bytes(bytes(marks), "little")
-    if found:
-        marks[:] = [False] * len(marks)
-    return found
+    found = bytes(map(FLAG, probes.marks))
+    at = found.find(1)
+    while at >= 0:
+        probes.marks[at][0] = False
+        at = found.find(1, at + 1)
+    return int.from_bytes(found, "little")
 
 
 def counted(

@@ -7,6 +7,7 @@ that what comes before the first checkpoint is as recorded too.
 from __future__ import annotations
 
 import json
+import platform
 import random
 import sys
 from collections.abc import Callable
@@ -19,6 +20,26 @@ PYTHON = "random"
 def row_name(library: str) -> str:
     """Under what name a state is kept among the sources: no module has such a name."""
     return f"<{library}>"
+
+
+def version_name(library: str) -> str:
+    """The same for the version of the library."""
+    return f"<version of {library.partition('.')[0]}>"
+
+
+def version(library: str) -> str:
+    """The version of a library, or Python's."""
+    if library == PYTHON:
+        return platform.python_version()
+    return str(getattr(sys.modules[library.partition(".")[0]], "__version__", ""))
+
+
+def compare_version(library: str, recorded: bytes | None) -> None:
+    """Say in one line if a run had another version of a library than this process has."""
+    was, now = (recorded or b"").decode(), version(library)
+    name = "Python" if library == PYTHON else library.partition(".")[0]
+    if was not in ("", now):
+        sys.stderr.write(f"florhook: the run had {name} {was}, this is {now}: what it computes may differ\n")
 
 
 def read(library: str) -> bytes:

@@ -77,7 +77,7 @@ class OpenedFiles:
     def _started_child(self) -> None:
         """Nobody can see into it: a replay runs this part again if a probe may lie in it."""
         if self.child_mark is not None and not starts_loader():
-            probes.marks[self.child_mark] = True
+            probes.marks[self.child_mark][0] = True
 
     def _made_folder(self, path: Any) -> None:
         name = os.path.abspath(os.fsdecode(path))

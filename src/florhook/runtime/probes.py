@@ -7,17 +7,31 @@ receives the function everything here is inert.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from typing import Any
 
-marks: list[bool] = []
+from . import compiled
+from .passes import Passes
+
+marks: list[list[bool]] = []
+"""By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""
 
 
 def reserve_marks(count: int) -> int:
-    """Room for `count` more marks; the number of the first. The list stays the same object."""
+    """Room for `count` more marks; the id of the first."""
     first = len(marks)
-    marks.extend([False] * count)
+    for number in range(first, first + count):
+        marks.append([False])
+        globals()[f"m{number}"] = marks[number]
     return first
+
+
+def __getattr__(name: str) -> list[bool]:
+    """A mark of the program that sent a function here (cloudpickle, loky): nobody asks for it."""
+    if name[:1] == "m" and name[1:].isdecimal():
+        return [False]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def loop(site: int, iterable: Any, cells: Callable[[], Any] | None = None) -> Any:
@@ -38,23 +52,102 @@ def leave(site: int) -> None:
 
 hindsight: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
-# The calls below stand in code that was rewritten for a replay only; a replayer is always there to take them.
-open: Callable[..., None]  # noqa: A001
-segment: Callable[[int], bool]
-restoring: Callable[[int], bool]
-has: Callable[[int, int], bool]
-value: Callable[[int, int], Any]
-items: Callable[[int], Iterable[Any]]
-done: Callable[[int], None]
-completed: Callable[[int], bool]
+# The form of a replay: these calls stand in code that was rewritten for one, or for a resumed run. What torch.compile
+# reads is folded. A loop that it entered may go on in a frame that it does not compile, and that the handler does not
+# know.
 
-_INERT = {name: globals()[name] for name in ("loop", "enter", "step", "leave", "hindsight")}
+handler: Any = Passes()
 
 
-def use(handler: object) -> None:
-    """Let `handler` take the calls that it has methods for."""
-    names = (*_INERT, "open", "segment", "restoring", "has", "value", "items", "done", "completed")
-    globals().update({name: getattr(handler, name) for name in names if hasattr(handler, name)})
+class UnknownLoopError(LookupError):
+    """There is no open loop of that site in the frame."""
+
+
+def open(site: int, *arguments: Any) -> None:  # noqa: A001
+    if compiled.is_compiling():
+        compiled.open(site, *arguments)
+    else:
+        handler.open(site, *arguments)
+
+
+def segment(site: int) -> bool:
+    if not compiled.is_compiling():
+        try:
+            return handler.segment(site)  # type: ignore[no-any-return]
+        except UnknownLoopError:
+            pass
+    return compiled.segment(site)
+
+
+def restoring(site: int) -> bool:
+    if not compiled.is_compiling():
+        try:
+            return handler.restoring(site)  # type: ignore[no-any-return]
+        except UnknownLoopError:
+            pass
+    return False
+
+
+def has(site: int, index: int) -> bool:
+    return handler.has(site, index)  # type: ignore[no-any-return]
+
+
+def value(site: int, index: int) -> Any:
+    return handler.value(site, index)
+
+
+def items(site: int) -> Any:
+    return compiled.items(site) if compiled.is_compiling() else handler.items(site)
+
+
+def stretch_step(site: int) -> bool:
+    """`step` in this form."""
+    if not compiled.is_compiling():
+        try:
+            return handler.step(site, sys._getframe(1))  # type: ignore[no-any-return]
+        except UnknownLoopError:
+            pass
+    return compiled.step(site)
+
+
+def done(site: int) -> None:
+    if not compiled.is_compiling():
+        try:
+            handler.done(site)
+            return
+        except UnknownLoopError:
+            pass
+    compiled.done(site)
+
+
+def completed(site: int) -> bool:
+    if not compiled.is_compiling():
+        try:
+            return handler.completed(site)  # type: ignore[no-any-return]
+        except UnknownLoopError:
+            pass
+    return compiled.completed(site)
+
+
+def stretch_leave(site: int) -> None:
+    """`leave` in this form."""
+    if not compiled.is_compiling():
+        try:
+            handler.leave(site, sys._getframe(1))
+        except UnknownLoopError:
+            pass
+
+
+_INERT = {name: globals()[name] for name in ("loop", "enter", "step", "leave", "hindsight", "handler")}
+
+
+def use(new: object) -> None:
+    """Let a recorder or a replayer take the calls."""
+    if hasattr(new, "open"):
+        globals().update(handler=new, step=stretch_step, leave=stretch_leave)
+    else:
+        names = ("loop", "enter", "step", "leave")
+        globals().update({name: getattr(new, name) for name in names if hasattr(new, name)})
 
 
 def be_inert() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from ..hook.quiet import without_syntax_warnings
 from ..hook.rewrite import rewrite
 from ..hook.sites import Instrumented, Site
-from . import probes
+from . import compiled, probes
 
 if TYPE_CHECKING:
     from ..hook.diff import SourceDiff
@@ -34,15 +37,48 @@ class Program:
         self.marks: list[str] = [CHILDREN]
         self.site_marks: list[int] = []  # the mark of each site
         self.on_module: Callable[[str, str, bytes], None] | None = None
+        self.is_pythons: Callable[[str, str], bool] = lambda *_: False
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
         self._codes: dict[str, CodeType] = {}  # not indexed yet
         self._all_codes: dict[str, CodeType] = {}
         self._added_lines: dict[str, set[int]] = {}
         self._keys: dict[CodeType, tuple[Any, ...]] = {}
         self._by_key: dict[tuple[Any, ...], CodeType] = {}
+        self._plain: dict[str, dict[tuple[Any, ...], CodeType]] = {}  # by module and place, as it was written
+
+    def _renew_lock(self) -> None:
+        """For the ids of sites and marks, since threads import at once. Another may hold it while the process forks."""
+        self._lock = threading.Lock()
 
     def transform(self, source: bytes, path: str, name: str) -> CodeType:
         """Rewrite a module's source and compile it. SyntaxErrors of the user's are raised as they are."""
+        if self.is_pythons(name, path):
+            return compile(source, path, "exec", dont_inherit=True)
+        quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        while True:
+            firsts = self._next_ids()
+            with quiet:
+                info, code, lines = self._rewritten(source, path, name, *firsts)
+            with self._lock:
+                if firsts == self._next_ids():
+                    self._added_lines[name] = lines
+                    self._register(name, path, source, info, code)
+                    break
+            quiet = without_syntax_warnings()  # another thread's import took the ids: once more, with others
+        module = sys.modules.get(name)
+        if module is not None:
+            vars(module)["__flor__"] = probes
+        return code
+
+    def _next_ids(self) -> tuple[int, int]:
+        return len(self.sites), probes.reserve_marks(0)
+
+    def _rewritten(
+        self, source: bytes, path: str, name: str, first_site: int, first_mark: int
+    ) -> tuple[Instrumented, CodeType, set[int]]:
+        """What the rewriting gave, its code, and the lines that were added since the record."""
         diff = self.diff(name, path, source)
         tree = ast.parse(source, path) if diff is None else diff.tree
         added = [] if diff is None else diff.added
@@ -52,23 +88,18 @@ class Program:
             path,
             replaying=self.replaying,
             added=() if self.ordinary else added,
-            first_site=len(self.sites),
-            first_mark=probes.reserve_marks(0),
+            first_site=first_site,
+            first_mark=first_mark,
         )
-        code = compile(tree, path, "exec", dont_inherit=True)
-        self._register(name, path, source, info, code)
-        self._added_lines[name] = {
-            line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)
-        }
-        module = sys.modules.get(name)
-        if module is not None:
-            vars(module)["__flor__"] = probes
-        return code
+        lines = {line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+        return info, compile(tree, path, "exec", dont_inherit=True), lines
 
     def _register(self, name: str, path: str, source: bytes, info: Instrumented, code: CodeType) -> None:
         first = probes.reserve_marks(len(info.marks))
         places = {key: first + index for index, key in enumerate(info.marks)}
         self.modules.append(info)
+        if self.replaying:
+            compiled.add_sites(range(len(self.sites), len(self.sites) + len(info.sites)))
         self.sites.extend(info.sites)
         self.marks.extend(info.marks)
         self.site_marks.extend(places[site.key] for site in info.sites)
@@ -94,6 +125,7 @@ class Program:
         self._added_lines.clear()
         self._keys.clear()
         self._by_key.clear()
+        self._plain.clear()
         self._codes = dict(self._all_codes)
 
     def find_code(self, key: tuple[Any, ...]) -> CodeType:
@@ -104,26 +136,44 @@ class Program:
         self._index()
         return self._by_key[tuple(key)]
 
+    def plain_code(self, code: CodeType) -> CodeType | None:
+        """A function's code as its author wrote it, where `code` is what became of it."""
+        key = self.code_key(code)
+        if key is None or key[0] not in self.sources:
+            return None
+        name = key[0]
+        if name not in self._plain:
+            path, source = self.sources[name]
+            with without_syntax_warnings():
+                plain = compile(source, path, "exec", dont_inherit=True)
+            self._plain[name] = dict(self._places(name, plain))
+        return self._plain[name].get(key)
+
     def _index(self) -> None:
         while self._codes:
             name, code = self._codes.popitem()
-            added = self._added_lines.get(name, set())
-            work: list[tuple[CodeType, tuple[Any, ...]]] = [(code, (name,))]
-            while work:
-                outer, place = work.pop()
-                self._keys[outer] = place
-                self._by_key[place] = outer
-                seen: dict[str, int] = {}
-                for inner in outer.co_consts:
-                    if (
-                        not isinstance(inner, CodeType)
-                        or inner.co_firstlineno in added
-                        or _is_cells_lambda(inner)
-                    ):
-                        continue
-                    count = seen.get(inner.co_name, 0)
-                    seen[inner.co_name] = count + 1
-                    work.append((inner, (*place, inner.co_name, count)))
+            for place, inner in self._places(name, code):
+                self._keys[inner] = place
+                self._by_key[place] = inner
+
+    def _places(self, name: str, code: CodeType) -> Iterator[tuple[tuple[Any, ...], CodeType]]:
+        """The code objects of a module by place. What was added since the record has none, nor has what we put in."""
+        added = self._added_lines.get(name, set())
+        work: list[tuple[CodeType, tuple[Any, ...]]] = [(code, (name,))]
+        while work:
+            outer, place = work.pop()
+            yield place, outer
+            seen: dict[str, int] = {}
+            for inner in outer.co_consts:
+                if (
+                    not isinstance(inner, CodeType)
+                    or inner.co_firstlineno in added
+                    or _is_cells_lambda(inner)
+                ):
+                    continue
+                count = seen.get(inner.co_name, 0)
+                seen[inner.co_name] = count + 1
+                work.append((inner, (*place, inner.co_name, count)))
 
 
 def _is_cells_lambda(code: CodeType) -> bool:

@@ -23,6 +23,7 @@ from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outl
 from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
+from . import compiled
 from .agreement import Agreement
 from .budget import Block, Budget
 from .context import Context, Tracker, counted, labels_of, marks_text
@@ -116,7 +117,7 @@ class Recorder(Tracker):
         cells: Callable[[], Any] | None = None,
         frame: FrameType | None = None,
     ) -> Any:
-        if not self.active or threading.get_ident() != self.main_thread:
+        if compiled.is_compiling() or not self.active or threading.get_ident() != self.main_thread:
             return iterable
         try:
             frame = frame or sys._getframe(1)
@@ -137,6 +138,8 @@ class Recorder(Tracker):
     def enter(
         self, site: int, cells: Callable[[], Any] | None = None, frame: FrameType | None = None
     ) -> None:
+        if compiled.is_compiling():
+            return
         if self.active and threading.get_ident() == self.main_thread:
             try:
                 frame = frame or sys._getframe(1)
@@ -148,6 +151,8 @@ class Recorder(Tracker):
                 self.stop(error)
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
+        if compiled.is_compiling():
+            return True
         if self.active and threading.get_ident() == self.main_thread:
             top = self.stack[-1] if self.stack else None
             if top is not None and top.site_id == site:
@@ -172,6 +177,8 @@ class Recorder(Tracker):
         return True
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
+        if compiled.is_compiling():
+            return
         if self.active and threading.get_ident() == self.main_thread:
             top = self.stack[-1] if self.stack else None
             if top is not None and top.site_id == site and top.extra is None:
@@ -201,6 +208,7 @@ class Recorder(Tracker):
         self.quick[site] = rest - 1
         return rest > 0
 
+    @compiled.aside
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now, ran = self.now(), self.ran()
@@ -269,6 +277,7 @@ class Recorder(Tracker):
             if type(context.iterable) is not range:
                 context.iterable = None  # the program's object lives no longer than without us
 
+    @compiled.aside
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
         self.close_inner(context)
@@ -328,6 +337,7 @@ class Recorder(Tracker):
         what = f"{kind} {' '.join(_place(context))}"
         return self.agreement.settle(local, what, number, number + context.block, number <= 1)
 
+    @compiled.aside
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
@@ -414,6 +424,10 @@ class Recorder(Tracker):
         self, context: Context, watch: Watch, frame: FrameType, block: Block | None = None
     ) -> Scan | None:
         """Walk the state; within the patience of the block, if there is one."""
+        follower = compiled.follower()
+        if follower:
+            self._refuse(f"{follower} follows what is done with tensors")
+            return None
         began = time.perf_counter()
         patience = math.inf
         if block is not None:

@@ -21,10 +21,13 @@ from ..state.iterators import iterator_in, replayed_outline
 from ..state.restore import CannotRestoreError, Loader
 from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
+from . import compiled
 from .clock import Readings
 from .context import Context, Tracker, flow_of, labels_of
 from .digests import Digests
+from .passes import users_frame
 from .positions import drive
+from .probes import UnknownLoopError
 from .program import Program
 from .recorder import shape_digest
 from .roots import roots, set_world
@@ -91,8 +94,9 @@ class Replayer(Tracker):
 
     # Injected calls ------------------------------------------------------------------------------------------
 
+    @compiled.aside
     def open(self, site: int, *arguments: Any) -> None:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         is_for = self.program.sites[site].kind == "for"
         cells = arguments[int(is_for)] if len(arguments) > int(is_for) else None
         if not self._is_main():
@@ -108,8 +112,9 @@ class Replayer(Tracker):
         elif self._is_beyond_the_record(context):
             self.on_end()
 
+    @compiled.aside
     def segment(self, site: int) -> bool:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         context = self._context(site, frame)
         turn: Turn = context.extra
         broken = context.broken or (turn.stepping and not turn.stopped)
@@ -125,18 +130,18 @@ class Replayer(Tracker):
         return True
 
     def restoring(self, site: int) -> bool:
-        return self._context(site, sys._getframe(1)).extra.restored is not None
+        return self._context(site, users_frame(sys._getframe(1))).extra.restored is not None
 
     def has(self, site: int, index: int) -> bool:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         return self._local(site, index, frame) in self._context(site, frame).extra.restored
 
     def value(self, site: int, index: int) -> Any:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         return self._context(site, frame).extra.restored[self._local(site, index, frame)]
 
     def items(self, site: int) -> Any:
-        context = self._context(site, sys._getframe(1))
+        context = self._context(site, users_frame(sys._getframe(1)))
         turn: Turn = context.extra
         turn.restored = None
         if not turn.runs:
@@ -146,7 +151,7 @@ class Replayer(Tracker):
         return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
         turn: Turn = context.extra
         turn.restored = None
@@ -163,15 +168,16 @@ class Replayer(Tracker):
 
     def done(self, site: int) -> None:
         """The inner loop ended without break: by the program or, if `stopped`, by the plan."""
-        turn: Turn = self._context(site, sys._getframe(1)).extra
+        turn: Turn = self._context(site, users_frame(sys._getframe(1))).extra
         turn.finished = turn.runs and not turn.stopped
         turn.stepping = False
 
     def completed(self, site: int) -> bool:
-        return bool(self._context(site, sys._getframe(1)).extra.finished)
+        return bool(self._context(site, users_frame(sys._getframe(1))).extra.finished)
 
+    @compiled.aside
     def leave(self, site: int, frame: FrameType | None = None) -> None:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
         if not self._is_main():
             self._foreign_stack().remove(context)
@@ -204,7 +210,7 @@ class Replayer(Tracker):
         for context in reversed(stack):
             if context.site_id == site and context.frame_id == id(frame):
                 return context
-        raise LookupError(f"no open loop of site {site}")
+        raise UnknownLoopError(f"no open loop of site {site}")
 
     def _recorded(self, context: Context) -> Loop | None:
         """The same execution of the loop in the record; none in other threads and in forked children."""
@@ -315,6 +321,7 @@ class Replayer(Tracker):
             self.executed += 1
             context.broken = True
 
+    @compiled.aside
     def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> bool:
         """Between iterations. False: the loop must go on from the recorded state."""
         if not self._is_main():

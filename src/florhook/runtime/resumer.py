@@ -23,6 +23,7 @@ from ..replay.resume_plan import NOT_AFTER, Point
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
 from .context import Context
+from .passes import Passes, users_frame
 from .positions import can_position
 from .program import Program
 from .recorder import Recorder, Watch
@@ -179,14 +180,14 @@ class Resumer(Guide):
             raise
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         turn: Turn = self._context(site, frame).extra
         if turn.runs and self._at_point(turn, self.point.checkpoint.iteration):
             return self._arrive().step(site, frame)
         return super().step(site, frame)
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         turn: Turn = self._context(site, frame).extra
         super().leave(site, frame)
         if self.point.checkpoint.iteration == EXIT and self._at_point(turn, EXIT):
@@ -203,9 +204,7 @@ class Resumed(Recorder):
         `since`."""
         super().__init__(program, recording, epsilon, origin)
         self.since = since
-        self._passes: dict[
-            tuple[int, int], list[Any]
-        ] = {}  # of a loop: what it runs over, whether it began and ended
+        self._passes = Passes()
         self._begin(self.now())
 
     def _begin(self, now: float) -> None:
@@ -262,40 +261,32 @@ class Resumed(Recorder):
     # Injected calls ------------------------------------------------------------------------------------------
 
     def open(self, site: int, *arguments: Any) -> None:
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         if self.program.sites[site].kind == "for":
             items = self.loop(site, arguments[0], arguments[1] if arguments[1:] else None, frame)
         else:
             items = None
             self.enter(site, arguments[0] if arguments else None, frame)
-        self._passes[site, id(frame)] = [items, False, False]
+        self._passes.open(site, items)
 
     def segment(self, site: int) -> bool:
-        found = self._passes.get((site, id(sys._getframe(1))))
-        if found is None or found[1]:
-            return False
-        found[1] = True
-        return True
+        return self._passes.segment(site)
 
     def restoring(self, site: int) -> bool:
         return False
 
     def items(self, site: int) -> Any:
-        found = self._passes[site, id(sys._getframe(1))]
-        items, found[0] = found[0], None
-        return items
+        return self._passes.items(site)
 
     def done(self, site: int) -> None:
-        """The loop ended without break. One that was open at the point has no entry yet."""
-        self._passes.setdefault((site, id(sys._getframe(1))), [None, True, False])[2] = True
+        self._passes.done(site)
 
     def completed(self, site: int) -> bool:
-        found = self._passes.get((site, id(sys._getframe(1))))
-        return found is not None and found[2]
+        return self._passes.completed(site)
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
-        frame = frame or sys._getframe(1)
-        self._passes.pop((site, id(frame)), None)
+        frame = frame or users_frame(sys._getframe(1))
+        self._passes.leave(site, frame)
         super().leave(site, frame)
 
     def _boundary(self, context: Context, frame: FrameType) -> None:
@@ -316,11 +307,3 @@ def marks_before(loop: Loop, iteration: int, record: Record, marks: Mapping[str,
         if inner.row.parent == loop.row.ctx and inner.row.iteration <= iteration:
             found |= set(inner.row.marks.split(","))
     return sum(1 << 8 * int(marks[mark]) for mark in found if mark in marks)
-
-
-def users_frame(frame: FrameType | None) -> FrameType:
-    """The frame of the program's own that a generator of ours was called from."""
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
-        frame = frame.f_back
-    assert frame is not None
-    return frame

@@ -17,9 +17,10 @@ from typing import Any, NoReturn
 from ..replay.plan import Step
 from ..replay.record import Record
 from .context import Context, labels_of
+from .passes import users_frame
 from .program import Program
 from .replayer import Turn
-from .resumer import Guide, users_frame
+from .resumer import Guide
 
 
 class Visitor(Guide):
@@ -90,7 +91,7 @@ class Visitor(Guide):
 
     def items(self, site: int) -> Any:
         """Tight loops are looked into as well: the place may be inside."""
-        frame = sys._getframe(1)
+        frame = users_frame(sys._getframe(1))
         context = self._context(site, frame)
         turn: Turn = context.extra
         turn.restored = None
@@ -99,7 +100,7 @@ class Visitor(Guide):
         return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
-        frame = frame or sys._getframe(1)
+        frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
         runs = super().step(site, frame)
         if runs and self._is_candidate(context, context.extra) and self._is_time(context, begun=1):
