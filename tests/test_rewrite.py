@@ -1561,21 +1561,18 @@ STEPS = {
     "nothing but a docstring": "def f():\n    'doc'\nf()",
     "first statement on several lines": "def f():\n    return (\n        1)\nf()",
     "first statement is decorated": "def f():\n    @id\n    def g(): pass\n    return 1\nf()",
+    "a declaration first": "def f():\n    global g\n    g = [\n        1]\nf()",
+    "a block first": "def f():\n    with open(\n        '/dev/null') as g:\n        pass\nf()",
+    "a loop first": "def f():\n    for x in [\n        len([])]:\n        len([x])\nf()",
+    "suspension on several lines": "def f():\n    a = (\n        yield 1\n    )\n    return a\nlist(f())",
+    "suspension in a header": (
+        "def f():\n    if (yield 1):\n        a = 1\n    else:\n        b = [\n            len([])]\n    c = 1\nlist(f())"
+    ),
     "constant list on several lines": "for x in [\n    1,\n    2]:\n    len([x])\ny = 1",
 }
-OFF = dict.fromkeys(
-    ["nothing but a docstring", "first statement on several lines", "first statement is decorated"],
-    "the line of the mark",
-)
-OFF["constant list on several lines"] = (
-    "the compiler folds it where it is iterated, not where it is an argument"
-)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=OFF[n])) if n in OFF else n for n in STEPS],
-)
+@pytest.mark.parametrize("name", STEPS)
 def test_a_debugger_steps_through_the_same_lines(name: str) -> None:
     """Recorded, also under a real recorder, each program's line events are the plain one's."""
     assert steps_of("record", STEPS[name]) == steps_of("plain", STEPS[name])

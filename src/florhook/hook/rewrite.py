@@ -41,7 +41,8 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from opcode import opmap
 from types import CodeType
 from typing import TypeVar
 
@@ -51,11 +52,24 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 LoopNode = ast.For | ast.While
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
 HOLDERS = (ast.ExceptHandler, ast.match_case)
+PLAIN_STATEMENTS = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Return,
+    ast.Raise,
+    ast.Pass,
+    ast.Import,
+    ast.ImportFrom,
+)
 CALLING = (ast.Call, ast.With, ast.Import, ast.ImportFrom, ast.ClassDef)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
 PROBE = "__flor__"
+NO_LINE = -1
+NOWHERE = ast.Pass(lineno=NO_LINE, col_offset=NO_LINE)
+RESUME = opmap.get("RESUME")  # what a function begins with, from Python 3.11 on
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -75,17 +89,26 @@ def rewrite(
     return Instrumented(module, path, tuple(writer.sites), tuple(writer.marks), tuple(writer.probes))
 
 
+@dataclass
+class _Plain:
+    """What the compiler makes of a function as it stands; it differs from version to version of Python."""
+
+    cells: set[str] = field(default_factory=set)  # variables that closures share
+    first_line: int = NO_LINE  # where a debugger stops first
+
+
 class _Scope:
     """A module or function while its statements are rewritten."""
 
-    def __init__(self, name: str, node: ast.AST, cells: Collection[str], class_name: str | None) -> None:
+    def __init__(self, name: str, node: ast.AST, plain: _Plain, class_name: str | None) -> None:
         self.name = name  # qualified, "" for the module
         self.node = node
         self.class_name = class_name  # of the innermost class around, for private names
         self.mark: int | None = None
         self.loops = 0
         self.is_function = isinstance(node, FunctionNode)
-        self.cells = tuple(sorted(set(cells) - {"__class__"}))
+        self.cells = tuple(sorted(plain.cells - {"__class__"}))
+        self.first_line = plain.first_line
         self.global_names = _global_names(node) if self.is_function else set()
         self.suspends = self.is_function and any(isinstance(n, SUSPENDS) for n in _own_nodes(node))
         self.rebound_by_closures: set[str] = set()
@@ -132,10 +155,10 @@ class _Writer:
         self.probes: list[tuple[str, int]] = []
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
-        self.codes = _closure_variables(tree, path)
+        self.plain = _compiled_plainly(tree, path)
 
     def run(self) -> None:
-        scope = _Scope("", self.tree, (), None)
+        scope = _Scope("", self.tree, _Plain(), None)
         self._new_mark("")
         pending = [_Body(self.tree.body, scope, "", f"{self.module}:", None)]
         visited = []
@@ -186,10 +209,13 @@ class _Writer:
             qual += f"#{count}"
         if body.compiled or _compiled_by_others(node):
             return _Body(node.body, None, qual, body.place, body.class_name, compiled=True)
-        cells = self.codes.get((node.name, _first_line(node)), set())
-        scope = _Scope(qual, node, cells, body.class_name)
+        scope = _Scope(qual, node, self._plain(node), body.class_name)
         scope.mark = self._new_mark(qual)
         return _Body(node.body, scope, qual, f"{self.module}:{qual}", body.class_name)
+
+    def _plain(self, node: FunctionNode) -> _Plain:
+        found = self.plain.get((node.name, _first_line(node)))
+        return found or _Plain(first_line=_only_line(node) or NO_LINE)
 
     def _loop(self, node: LoopNode, scope: _Scope, place: str) -> str | None:
         number, scope.loops = scope.loops, scope.loops + 1
@@ -235,16 +261,16 @@ class _Writer:
             first = int(_has_docstring(body))
         for index, node in enumerate(body):
             if index == first:
-                out.append(_mark(scope.mark, node))
+                out.append(_mark(scope.mark, scope.first_line))
             out.extend(self._statement(node))
             # After a suspension the function runs on in somebody else's iteration.
             if scope.suspends and id(node) not in self.added and _suspends_here(node):
-                out.append(_mark(scope.mark, node))
+                out.append(_mark(scope.mark))
         if first == len(body):
-            out.append(_mark(scope.mark, body[-1]))
+            out.append(_mark(scope.mark, scope.first_line))
         # A suite may be entered by a suspension in the header above it, or in what was tried.
         if scope.suspends and scope.mark is not None and first < 0 and body:
-            out.insert(0, _mark(scope.mark, body[0]))
+            out.insert(0, _mark(scope.mark))
         body[:] = out
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
@@ -263,6 +289,7 @@ class _Writer:
 def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     after = _after(_call("leave", number, node), node)
     if isinstance(node, ast.For):
+        node.iter = _as_iterated(node.iter)
         node.iter = _call("loop", number, node.iter, node.iter, *_cells(site, node.iter))
         return [node, after]
     before = _at(ast.Expr(_call("enter", number, node, *_cells(site, node))), node)
@@ -272,7 +299,7 @@ def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
 
 
 def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
-    iterable = [node.iter] if isinstance(node, ast.For) else []
+    iterable = [_as_iterated(node.iter)] if isinstance(node, ast.For) else []
     opened = _call("open", number, node, *iterable, *_cells(site, node))
     orelse, node.orelse = node.orelse, [_after(_call("done", number, node), node)]
     if isinstance(node, ast.For):
@@ -287,6 +314,19 @@ def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     if orelse:
         out.append(_at(ast.If(test=_call("completed", number, node), body=orelse, orelse=[]), node))
     return [*out, _after(_call("leave", number, node), node)]
+
+
+def _as_iterated(node: ast.expr) -> ast.expr:
+    """The compiler makes a tuple of a list of constants that a `for` iterates over, in one step of a debugger's."""
+    if isinstance(node, ast.List) and all(map(_is_constant, node.elts)):
+        return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)
+    return node
+
+
+def _is_constant(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple):
+        return all(map(_is_constant, node.elts))
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
 def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
@@ -315,9 +355,11 @@ def _hindsight(node: ast.stmt) -> ast.stmt:
     return _at(ast.With(items=[ast.withitem(_attribute("hindsight", node), None)], body=[node]), node)
 
 
-def _mark(mark: int | None, at: ast.stmt) -> ast.stmt:
-    target = ast.Subscript(_attribute("marks", at), _at(ast.Constant(mark), at), ast.Store())
-    return _at(ast.Assign([_at(target, at)], _at(ast.Constant(True), at)), at)
+def _mark(mark: int | None, line: int = NO_LINE) -> ast.stmt:
+    """A line of its own would be one more step of a debugger's."""
+    target = ast.Subscript(_attribute("marks", NOWHERE), _at(ast.Constant(mark), NOWHERE), ast.Store())
+    value = _at(ast.Constant(True), NOWHERE)
+    return _on_line(ast.Assign([_at(target, NOWHERE)], value), line)
 
 
 def _cells(site: Site, at: ast.AST) -> list[ast.expr]:
@@ -339,10 +381,14 @@ def _call(name: str, number: int, at: ast.AST, *arguments: ast.expr) -> ast.Call
 
 def _after(call: ast.Call, loop: ast.stmt) -> ast.stmt:
     """A statement without a line, so that no debugger stops at it and no line is stepped on anew."""
-    statement = _at(ast.Expr(call), loop)
+    return _on_line(_at(ast.Expr(call), loop), NO_LINE)
+
+
+def _on_line(statement: ast.stmt, line: int) -> ast.stmt:
     for inner in ast.walk(statement):
         if isinstance(inner, (ast.expr, ast.stmt)):
-            inner.lineno = inner.end_lineno = inner.col_offset = inner.end_col_offset = -1
+            inner.lineno = inner.end_lineno = line
+            inner.col_offset = inner.end_col_offset = NO_LINE if line == NO_LINE else 0
     return statement
 
 
@@ -505,28 +551,46 @@ def _first_line(node: FunctionNode) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _closure_variables(tree: ast.Module, path: str) -> dict[tuple[str, int], set[str]]:
-    """By function (name, first line): the variables in cells. Asked of the compiler, since it differs by version."""
-    found: dict[tuple[str, int], set[str]] = {}
-    if not _has_nested_scope_with_loop(tree):
+def _compiled_plainly(tree: ast.Module, path: str) -> dict[tuple[str, int], _Plain]:
+    """What is asked of the compiler, by function (name, first line); nothing if nothing has to be."""
+    found: dict[tuple[str, int], _Plain] = {}
+    if not _has_to_be_compiled(tree):
         return found
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compilation that counts warns again
         work = [compile(tree, path, "exec", dont_inherit=True)]
     while work:
         code = work.pop()
-        key = (code.co_name, code.co_firstlineno)
-        found.setdefault(key, set()).update(code.co_cellvars, code.co_freevars)
+        plain = found.setdefault((code.co_name, code.co_firstlineno), _Plain(first_line=_first_stop(code)))
+        plain.cells.update(code.co_cellvars, code.co_freevars)
         work.extend(const for const in code.co_consts if isinstance(const, CodeType))
     return found
 
 
-def _has_nested_scope_with_loop(tree: ast.Module) -> bool:
+def _has_to_be_compiled(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, FunctionNode):
+            if _only_line(node) is None:
+                return True
             inner = list(_own_nodes(node))
             if any(isinstance(n, LoopNode) for n in inner) and any(
                 isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner
             ):
                 return True
     return False
+
+
+def _only_line(node: FunctionNode) -> int | None:
+    """The line of a function's first statement, where it has one only and certainly runs first."""
+    first = node.body[int(_has_docstring(node.body)) :][:1]
+    if not first or not isinstance(first[0], PLAIN_STATEMENTS) or first[0].lineno != first[0].end_lineno:
+        return None
+    return first[0].lineno
+
+
+def _first_stop(code: CodeType) -> int:
+    """The line of what runs first. Until Python 3.10 what has no line of its own takes none from the `def`."""
+    if RESUME is None:
+        return NO_LINE
+    start = code.co_code[::2].find(RESUME) * 2 + 2
+    return next((line for _, end, line in code.co_lines() if end > start), None) or NO_LINE

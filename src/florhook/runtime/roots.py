@@ -36,7 +36,9 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
     found = [*_world(), *_globals(program), *_locals(frame)]
     for cell, name in zip(getattr(cells, "__closure__", None) or (), _free_names(cells), strict=True):
         found.append(Root(("cell", name), cell))
-    if issubclass(type(iterable), CONTAINERS):  # `isinstance` would ask an object of the user for its `__class__`
+    if issubclass(
+        type(iterable), CONTAINERS
+    ):  # `isinstance` would ask an object of the user for its `__class__`
         found.append(Root(("iterable",), iterable))
     return found
 
