@@ -384,12 +384,12 @@ def _after(call: ast.Call, loop: ast.stmt) -> ast.stmt:
     return _on_line(_at(ast.Expr(call), loop), NO_LINE)
 
 
-def _on_line(statement: ast.stmt, line: int) -> ast.stmt:
-    for inner in ast.walk(statement):
+def _on_line(node: Node, line: int) -> Node:
+    for inner in ast.walk(node):
         if isinstance(inner, (ast.expr, ast.stmt)):
             inner.lineno = inner.end_lineno = line
             inner.col_offset = inner.end_col_offset = NO_LINE if line == NO_LINE else 0
-    return statement
+    return node
 
 
 def _attribute(name: str, at: ast.AST) -> ast.Attribute:
@@ -487,8 +487,8 @@ def _comprehension_variables(place: ast.AST) -> set[str]:
             continue
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             (inside if in_target else outside).add(node.id)
-        for field, value in ast.iter_fields(node):
-            target = in_target or (isinstance(node, ast.comprehension) and field == "target")
+        for name, value in ast.iter_fields(node):
+            target = in_target or (isinstance(node, ast.comprehension) and name == "target")
             children = value if isinstance(value, list) else [value]
             work.extend((child, target) for child in children if isinstance(child, ast.AST))
     return inside - outside
