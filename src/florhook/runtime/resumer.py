@@ -22,7 +22,7 @@ from ..replay.record import Loop, Record
 from ..replay.resume_plan import NOT_AFTER, Point
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
-from .context import Context
+from .context import Context, users_frame
 from .positions import can_position
 from .program import Program
 from .recorder import Recorder, Watch
@@ -316,11 +316,3 @@ def marks_before(loop: Loop, iteration: int, record: Record, marks: Mapping[str,
         if inner.row.parent == loop.row.ctx and inner.row.iteration <= iteration:
             found |= set(inner.row.marks.split(","))
     return sum(1 << 8 * int(marks[mark]) for mark in found if mark in marks)
-
-
-def users_frame(frame: FrameType | None) -> FrameType:
-    """The frame of the program's own that a generator of ours was called from."""
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
-        frame = frame.f_back
-    assert frame is not None
-    return frame

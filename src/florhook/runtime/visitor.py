@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 
 from ..replay.plan import Step
 from ..replay.record import Record
-from .context import Context, labels_of
+from .context import Context, labels_of, users_frame
 from .program import Program
 from .replayer import Turn
-from .resumer import Guide, users_frame
+from .resumer import Guide
 
 
 class Visitor(Guide):
