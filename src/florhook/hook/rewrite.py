@@ -11,6 +11,10 @@ Recording, a loop and a function become
         BODY
     __flor__.leave(8)
 
+    while True:                          # with enter and leave as above
+        __flor__.step(8)
+        BODY
+
     def f():
         __flor__.marks[3] = True
         BODY
@@ -94,6 +98,7 @@ class _Plain:
     """What the compiler makes of a function as it stands; it differs from version to version of Python."""
 
     cells: set[str] = field(default_factory=set)  # variables that closures share
+    order: tuple[str, ...] = ()  # of the other variables
     first_line: int = NO_LINE  # where a debugger stops first
 
 
@@ -108,6 +113,7 @@ class _Scope:
         self.loops = 0
         self.is_function = isinstance(node, FunctionNode)
         self.cells = tuple(sorted(plain.cells - {"__class__"}))
+        self.order = {name: place for place, name in enumerate(plain.order)}
         self.first_line = plain.first_line
         self.global_names = _global_names(node) if self.is_function else set()
         self.suspends = self.is_function and any(isinstance(n, SUSPENDS) for n in _own_nodes(node))
@@ -155,7 +161,7 @@ class _Writer:
         self.probes: list[tuple[str, int]] = []
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
-        self.plain = _compiled_plainly(tree, path)
+        self.plain = _compiled_plainly(tree, path, replaying)
 
     def run(self) -> None:
         scope = _Scope("", self.tree, _Plain(), None)
@@ -230,7 +236,9 @@ class _Writer:
         tight = not self._calls(node)
         self.loops[id(node)] = self.first_site + len(self.sites)
         outer = place if place in self.keys else ""
-        site = Site(key, node.lineno, kind, tuple(sorted(names)), scope.cells, _labels(node), tight, outer)
+        # Restored in this order, a function's variables have the places that they have plainly.
+        ordered = sorted(names, key=lambda name: (scope.order.get(name, len(scope.order)), name))
+        site = Site(key, node.lineno, kind, tuple(ordered), scope.cells, _labels(node), tight, outer)
         self.sites.append(site)
         self.keys.add(key)
         self.marks.append(key)
@@ -293,7 +301,9 @@ def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
         node.iter = _call("loop", number, node.iter, node.iter, *_cells(site, node.iter))
         return [node, after]
     before = _at(ast.Expr(_call("enter", number, node, *_cells(site, node))), node)
-    if not site.tight:
+    if not site.tight and _is_endless(node):
+        node.body.insert(0, _after(_call("step", number, node), node))
+    elif not site.tight:
         node.test = _and_step(number, node.test)
     return [before, node, after]
 
@@ -340,6 +350,11 @@ def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
         test = _call("has", number, at, _at(ast.Constant(index), at))
         body.append(_at(ast.If(test, [_at(bind, at)], [_at(empty, at), _at(unbind, at)]), at))
     return [_at(ast.If(_call("restoring", number, at), body, []), at)] if body else []
+
+
+def _is_endless(node: ast.While) -> bool:
+    """The compiler leaves out what comes after such a loop, as long as its test stays as it is."""
+    return isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
 def _and_step(number: int, test: ast.expr) -> ast.expr:
@@ -551,41 +566,42 @@ def _first_line(node: FunctionNode) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _compiled_plainly(tree: ast.Module, path: str) -> dict[tuple[str, int], _Plain]:
+def _compiled_plainly(tree: ast.Module, path: str, replaying: bool) -> dict[tuple[str, int], _Plain]:
     """What is asked of the compiler, by function (name, first line); nothing if nothing has to be."""
     found: dict[tuple[str, int], _Plain] = {}
-    if not _has_to_be_compiled(tree):
+    if not _has_to_be_compiled(tree, replaying):
         return found
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compilation that counts warns again
         work = [compile(tree, path, "exec", dont_inherit=True)]
     while work:
         code = work.pop()
-        plain = found.setdefault((code.co_name, code.co_firstlineno), _Plain(first_line=_first_stop(code)))
+        new = _Plain(order=code.co_varnames, first_line=_first_stop(code))
+        plain = found.setdefault((code.co_name, code.co_firstlineno), new)
         plain.cells.update(code.co_cellvars, code.co_freevars)
         work.extend(const for const in code.co_consts if isinstance(const, CodeType))
     return found
 
 
-def _has_to_be_compiled(tree: ast.Module) -> bool:
+def _has_to_be_compiled(tree: ast.Module, replaying: bool) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, FunctionNode):
             if _only_line(node) is None:
                 return True
             inner = list(_own_nodes(node))
-            if any(isinstance(n, LoopNode) for n in inner) and any(
-                isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner
-            ):
+            has_loop = any(isinstance(n, LoopNode) for n in inner)
+            if has_loop and (replaying or any(isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner)):
                 return True
     return False
 
 
 def _only_line(node: FunctionNode) -> int | None:
     """The line of a function's first statement, where it has one only and certainly runs first."""
-    first = node.body[int(_has_docstring(node.body)) :][:1]
-    if not first or not isinstance(first[0], PLAIN_STATEMENTS) or first[0].lineno != first[0].end_lineno:
+    body = node.body[int(_has_docstring(node.body)) :]
+    if not body or not isinstance(body[0], PLAIN_STATEMENTS) or body[0].lineno != body[0].end_lineno:
         return None
-    return first[0].lineno
+    # "%s" % x is optimised, and some versions lose its line.
+    return None if any(isinstance(inner, ast.Mod) for inner in ast.walk(body[0])) else body[0].lineno
 
 
 def _first_stop(code: CodeType) -> int:
