@@ -24,7 +24,7 @@ from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
 from .ranks import Rank, of_rank
-from .runtime import entropy, probes
+from .runtime import entropy, probes, quiet
 from .runtime.agreement import Agreement
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
@@ -81,6 +81,7 @@ def record(target: Target, settings: Settings) -> None:
         builtins.__flor__ = probes  # type: ignore[attr-defined]
         vars(module)["__flor__"] = probes
         probes.use(recorder)
+        quiet.install(recorder)
         os.register_at_fork(after_in_child=in_child)
         os.environ["FLOR_OWNER"] = f"{row.id}:{os.getpid()}"
         program_starts()

@@ -11,6 +11,10 @@ Recording, a loop and a function become
         BODY
     __flor__.leave(8)
 
+    while True:                          # with enter and leave as above
+        __flor__.step(8)
+        BODY
+
     def f():
         __flor__.m3[0] = True
         BODY
@@ -42,7 +46,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from opcode import opmap
 from types import CodeType
 from typing import TypeVar
 
@@ -53,11 +58,24 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 LoopNode = ast.For | ast.While
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
 HOLDERS = (ast.ExceptHandler, ast.match_case)
+PLAIN_STATEMENTS = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Return,
+    ast.Raise,
+    ast.Pass,
+    ast.Import,
+    ast.ImportFrom,
+)
 CALLING = (ast.Call, ast.With, ast.Import, ast.ImportFrom, ast.ClassDef)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
 PROBE = "__flor__"
+NO_LINE = -1
+NOWHERE = ast.Pass(lineno=NO_LINE, col_offset=NO_LINE)
+RESUME = opmap.get("RESUME")  # what a function begins with, from Python 3.11 on
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -84,17 +102,28 @@ def rewrite(
     )
 
 
+@dataclass
+class _Plain:
+    """What the compiler makes of a function as it stands; it differs from version to version of Python."""
+
+    cells: set[str] = field(default_factory=set)  # variables that closures share
+    order: tuple[str, ...] = ()  # of the other variables
+    first_line: int = NO_LINE  # where a debugger stops first
+
+
 class _Scope:
     """A module or function while its statements are rewritten."""
 
-    def __init__(self, name: str, node: ast.AST, cells: Collection[str], class_name: str | None) -> None:
+    def __init__(self, name: str, node: ast.AST, plain: _Plain, class_name: str | None) -> None:
         self.name = name  # qualified, "" for the module
         self.node = node
         self.class_name = class_name  # of the innermost class around, for private names
         self.mark: int | None = None
         self.loops = 0
         self.is_function = isinstance(node, FunctionNode)
-        self.cells = tuple(sorted(set(cells) - {"__class__"}))
+        self.cells = tuple(sorted(plain.cells - {"__class__"}))
+        self.order = {name: place for place, name in enumerate(plain.order)}
+        self.first_line = plain.first_line
         self.global_names = _global_names(node) if self.is_function else set()
         self.suspends = self.is_function and any(isinstance(n, SUSPENDS) for n in _own_nodes(node))
         self.rebound_by_closures: set[str] = set()
@@ -142,10 +171,10 @@ class _Writer:
         self.left_alone: list[tuple[int, str]] = []  # line of a loop that is no site, and why
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
-        self.codes = _closure_variables(tree, path)
+        self.plain = _compiled_plainly(tree, path, replaying)
 
     def run(self) -> None:
-        scope = _Scope("", self.tree, (), None)
+        scope = _Scope("", self.tree, _Plain(), None)
         self._new_mark("")
         pending = [_Body(self.tree.body, scope, "", f"{self.module}:", None)]
         visited = []
@@ -198,10 +227,13 @@ class _Writer:
             qual += f"#{count}"
         if body.compiled or _compiled_by_others(node):
             return _Body(node.body, None, qual, body.place, body.class_name, compiled=True)
-        cells = self.codes.get((node.name, _first_line(node)), set())
-        scope = _Scope(qual, node, cells, body.class_name)
+        scope = _Scope(qual, node, self._plain(node), body.class_name)
         scope.mark = self._new_mark(qual)
         return _Body(node.body, scope, qual, f"{self.module}:{qual}", body.class_name)
+
+    def _plain(self, node: FunctionNode) -> _Plain:
+        found = self.plain.get((node.name, _first_line(node)))
+        return found or _Plain(first_line=_only_line(node) or NO_LINE)
 
     def _loop(self, node: LoopNode, scope: _Scope, place: str) -> str | None:
         number, scope.loops = scope.loops, scope.loops + 1
@@ -218,7 +250,9 @@ class _Writer:
         tight = not self._calls(node)
         self.loops[id(node)] = self.first_site + len(self.sites)
         outer = place if place in self.keys else ""
-        site = Site(key, node.lineno, kind, tuple(sorted(names)), scope.cells, _labels(node), tight, outer)
+        # Restored in this order, a function's variables have the places that they have plainly.
+        ordered = sorted(names, key=lambda name: (scope.order.get(name, len(scope.order)), name))
+        site = Site(key, node.lineno, kind, tuple(ordered), scope.cells, _labels(node), tight, outer)
         self.sites.append(site)
         self.keys.add(key)
         self.marks.append(key)
@@ -249,16 +283,16 @@ class _Writer:
             first = int(_has_docstring(body))
         for index, node in enumerate(body):
             if index == first:
-                out.append(_mark(scope.mark, node))
+                out.append(_mark(scope.mark, scope.first_line))
             out.extend(self._statement(node))
             # After a suspension the function runs on in somebody else's iteration.
             if scope.suspends and id(node) not in self.added and _suspends_here(node):
-                out.append(_mark(scope.mark, node))
+                out.append(_mark(scope.mark))
         if first == len(body):
-            out.append(_mark(scope.mark, body[-1]))
+            out.append(_mark(scope.mark, scope.first_line))
         # A suite may be entered by a suspension in the header above it, or in what was tried.
         if scope.suspends and scope.mark is not None and first < 0 and body:
-            out.insert(0, _mark(scope.mark, body[0]))
+            out.insert(0, _mark(scope.mark))
         body[:] = out
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
@@ -277,16 +311,19 @@ class _Writer:
 def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     after = _after(_call("leave", number, node), node)
     if isinstance(node, ast.For):
+        node.iter = _as_iterated(node.iter)
         node.iter = _call("loop", number, node.iter, node.iter, *_cells(site, node.iter))
         return [node, after]
     before = _at(ast.Expr(_call("enter", number, node, *_cells(site, node))), node)
-    if not site.tight:
+    if not site.tight and _is_endless(node):
+        node.body.insert(0, _after(_call("step", number, node), node))
+    elif not site.tight:
         node.test = _and_step(number, node.test)
     return [before, node, after]
 
 
 def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
-    iterable = [node.iter] if isinstance(node, ast.For) else []
+    iterable = [_as_iterated(node.iter)] if isinstance(node, ast.For) else []
     opened = _call("open", number, node, *iterable, *_cells(site, node))
     orelse, node.orelse = node.orelse, [_after(_call("done", number, node), node)]
     if isinstance(node, ast.For):
@@ -303,6 +340,19 @@ def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     return [*out, _after(_call("leave", number, node), node)]
 
 
+def _as_iterated(node: ast.expr) -> ast.expr:
+    """The compiler makes a tuple of a list of constants that a `for` iterates over, in one step of a debugger's."""
+    if isinstance(node, ast.List) and all(map(_is_constant, node.elts)):
+        return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)
+    return node
+
+
+def _is_constant(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple):
+        return all(map(_is_constant, node.elts))
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
+
+
 def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
     """Assignments of the restored values; a name that was not bound then is unbound."""
     body: list[ast.stmt] = []
@@ -314,6 +364,11 @@ def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
         test = _call("has", number, at, _at(ast.Constant(index), at))
         body.append(_at(ast.If(test, [_at(bind, at)], [_at(empty, at), _at(unbind, at)]), at))
     return [_at(ast.If(_call("restoring", number, at), body, []), at)] if body else []
+
+
+def _is_endless(node: ast.While) -> bool:
+    """The compiler leaves out what comes after such a loop, as long as its test stays as it is."""
+    return isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
 def _and_step(number: int, test: ast.expr) -> ast.expr:
@@ -329,9 +384,11 @@ def _hindsight(node: ast.stmt) -> ast.stmt:
     return _at(ast.With(items=[ast.withitem(_attribute("hindsight", node), None)], body=[node]), node)
 
 
-def _mark(mark: int | None, at: ast.stmt) -> ast.stmt:
-    target = ast.Subscript(_attribute(f"m{mark}", at), _at(ast.Constant(0), at), ast.Store())
-    return _at(ast.Assign([_at(target, at)], _at(ast.Constant(True), at)), at)
+def _mark(mark: int | None, line: int = NO_LINE) -> ast.stmt:
+    """A line of its own would be one more step of a debugger's."""
+    target = ast.Subscript(_attribute(f"m{mark}", NOWHERE), _at(ast.Constant(0), NOWHERE), ast.Store())
+    value = _at(ast.Constant(True), NOWHERE)
+    return _on_line(ast.Assign([_at(target, NOWHERE)], value), line)
 
 
 def _cells(site: Site, at: ast.AST) -> list[ast.expr]:
@@ -353,11 +410,15 @@ def _call(name: str, number: int, at: ast.AST, *arguments: ast.expr) -> ast.Call
 
 def _after(call: ast.Call, loop: ast.stmt) -> ast.stmt:
     """A statement without a line, so that no debugger stops at it and no line is stepped on anew."""
-    statement = _at(ast.Expr(call), loop)
-    for inner in ast.walk(statement):
+    return _on_line(_at(ast.Expr(call), loop), NO_LINE)
+
+
+def _on_line(node: Node, line: int) -> Node:
+    for inner in ast.walk(node):
         if isinstance(inner, (ast.expr, ast.stmt)):
-            inner.lineno = inner.end_lineno = inner.col_offset = inner.end_col_offset = -1
-    return statement
+            inner.lineno = inner.end_lineno = line
+            inner.col_offset = inner.end_col_offset = NO_LINE if line == NO_LINE else 0
+    return node
 
 
 def _attribute(name: str, at: ast.AST) -> ast.Attribute:
@@ -470,8 +531,8 @@ def _comprehension_variables(place: ast.AST) -> set[str]:
             continue
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             (inside if in_target else outside).add(node.id)
-        for field, value in ast.iter_fields(node):
-            target = in_target or (isinstance(node, ast.comprehension) and field == "target")
+        for name, value in ast.iter_fields(node):
+            target = in_target or (isinstance(node, ast.comprehension) and name == "target")
             children = value if isinstance(value, list) else [value]
             work.extend((child, target) for child in children if isinstance(child, ast.AST))
     return inside - outside
@@ -534,27 +595,46 @@ def _first_line(node: FunctionNode) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _closure_variables(tree: ast.Module, path: str) -> dict[tuple[str, int], set[str]]:
-    """By function (name, first line): the variables in cells. Asked of the compiler, since it differs by version."""
-    found: dict[tuple[str, int], set[str]] = {}
-    if not _has_nested_scope_with_loop(tree):
+def _compiled_plainly(tree: ast.Module, path: str, replaying: bool) -> dict[tuple[str, int], _Plain]:
+    """What is asked of the compiler, by function (name, first line); nothing if nothing has to be."""
+    found: dict[tuple[str, int], _Plain] = {}
+    if not _has_to_be_compiled(tree, replaying):
         return found
     with without_syntax_warnings():  # the compilation that counts warns again
         work = [compile(tree, path, "exec", dont_inherit=True)]
     while work:
         code = work.pop()
-        key = (code.co_name, code.co_firstlineno)
-        found.setdefault(key, set()).update(code.co_cellvars, code.co_freevars)
+        new = _Plain(order=code.co_varnames, first_line=_first_stop(code))
+        plain = found.setdefault((code.co_name, code.co_firstlineno), new)
+        plain.cells.update(code.co_cellvars, code.co_freevars)
         work.extend(const for const in code.co_consts if isinstance(const, CodeType))
     return found
 
 
-def _has_nested_scope_with_loop(tree: ast.Module) -> bool:
+def _has_to_be_compiled(tree: ast.Module, replaying: bool) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, FunctionNode):
+            if _only_line(node) is None:
+                return True
             inner = list(_own_nodes(node))
-            if any(isinstance(n, LoopNode) for n in inner) and any(
-                isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner
-            ):
+            has_loop = any(isinstance(n, LoopNode) for n in inner)
+            if has_loop and (replaying or any(isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner)):
                 return True
     return False
+
+
+def _only_line(node: FunctionNode) -> int | None:
+    """The line of a function's first statement, where it has one only and certainly runs first."""
+    body = node.body[int(_has_docstring(node.body)) :]
+    if not body or not isinstance(body[0], PLAIN_STATEMENTS) or body[0].lineno != body[0].end_lineno:
+        return None
+    # "%s" % x is optimised, and some versions lose its line.
+    return None if any(isinstance(inner, ast.Mod) for inner in ast.walk(body[0])) else body[0].lineno
+
+
+def _first_stop(code: CodeType) -> int:
+    """The line of what runs first. Until Python 3.10 what has no line of its own takes none from the `def`."""
+    if RESUME is None:
+        return NO_LINE
+    start = code.co_code[::2].find(RESUME) * 2 + 2
+    return next((line for _, end, line in code.co_lines() if end > start), None) or NO_LINE

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ..hook.sites import Site
-from . import probes
+from . import probes, quiet
 from .program import Program
 
 FOREVER = sys.maxsize
@@ -203,7 +203,16 @@ def counted(
     All of it is C but `blocks`, which is not running while the user's own iterator is: no frame of ours shows in a
     traceback, and `iter(items)` is called at the first step, after the entry.
     """
-    return itertools.chain.from_iterable(blocks(context, flow_of(context, items)))
+    flow = flow_of(context, items)
+    return itertools.chain.from_iterable(quiet.iterate(blocks(context, flow), flow))
+
+
+def users_frame(frame: FrameType | None) -> FrameType:
+    """The frame of the program's own that called, maybe through others of ours."""
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
+        frame = frame.f_back
+    assert frame is not None
+    return frame
 
 
 def flow_of(context: Context, items: Any) -> Iterator[Any]:

@@ -43,9 +43,9 @@ class OpenedFiles:
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in EVENTS or not self.active:
-            return
         try:
+            if event not in EVENTS or not self.active:
+                return
             if event == "open":
                 self._opened(*arguments)
             elif event == "os.fork":

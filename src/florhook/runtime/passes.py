@@ -6,6 +6,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+from .context import users_frame
+
 
 class Passes:
     """Takes the calls of the injected code.
@@ -49,11 +51,3 @@ class Passes:
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
         self._open.pop((site, id(frame or users_frame(sys._getframe(1)))), None)
-
-
-def users_frame(frame: FrameType | None) -> FrameType:
-    """The frame of the program's own that called, maybe through others of ours."""
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
-        frame = frame.f_back
-    assert frame is not None
-    return frame

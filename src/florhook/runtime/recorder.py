@@ -26,7 +26,7 @@ from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceR
 from . import compiled
 from .agreement import Agreement
 from .budget import Block, Budget
-from .context import Context, Tracker, counted, labels_of, marks_text
+from .context import Context, Tracker, counted, labels_of, marks_text, users_frame
 from .digests import Digests
 from .opened import OpenedFiles
 from .positions import can_position
@@ -74,7 +74,10 @@ class Watch:
 
 
 class Recorder(Tracker):
-    """Takes the calls of the injected code."""
+    """Takes the calls of the injected code.
+
+    A RecursionError in them is no failure: the program is at its limit, and about to get its own.
+    """
 
     def __init__(self, program: Program, recording: Recording, epsilon: float, started: float) -> None:
         """`started`: the time of the run's row, from which all other times count."""
@@ -117,9 +120,9 @@ class Recorder(Tracker):
         cells: Callable[[], Any] | None = None,
         frame: FrameType | None = None,
     ) -> Any:
-        if compiled.is_compiling() or not self.active or threading.get_ident() != self.main_thread:
-            return iterable
         try:
+            if compiled.is_compiling() or not self.active or threading.get_ident() != self.main_thread:
+                return iterable
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):
                 self.push_quick(site, frame)
@@ -130,7 +133,7 @@ class Recorder(Tracker):
                 return iterable
             return counted(context, self._blocks, iterable)
         except RecursionError:
-            return iterable  # the program is about to get its own
+            return iterable
         except Exception as error:
             self.stop(error)
             return iterable
@@ -138,61 +141,65 @@ class Recorder(Tracker):
     def enter(
         self, site: int, cells: Callable[[], Any] | None = None, frame: FrameType | None = None
     ) -> None:
-        if compiled.is_compiling():
-            return
-        if self.active and threading.get_ident() == self.main_thread:
-            try:
+        try:
+            if compiled.is_compiling():
+                return
+            if self.active and threading.get_ident() == self.main_thread:
                 frame = frame or sys._getframe(1)
                 if self._is_quick(site, frame):
                     self.push_quick(site, frame)
                 else:
                     self._open(site, frame, None, cells)
-            except Exception as error:
-                self.stop(error)
+        except RecursionError:
+            return
+        except Exception as error:
+            self.stop(error)
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
-        if compiled.is_compiling():
-            return True
-        if self.active and threading.get_ident() == self.main_thread:
-            top = self.stack[-1] if self.stack else None
-            if top is not None and top.site_id == site:
-                watch = top.extra
-                if watch is None:
-                    return True
-                if watch.skip:
-                    watch.skip -= 1
-                    top.position += 1
-                    return True
-            try:
+        try:
+            if compiled.is_compiling():
+                return True
+            if self.active and threading.get_ident() == self.main_thread:
+                top = self.stack[-1] if self.stack else None
+                if top is not None and top.site_id == site:
+                    watch = top.extra
+                    if watch is None:
+                        return True
+                    if watch.skip:
+                        watch.skip -= 1
+                        top.position += 1
+                        return True
                 frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None:
                     self._boundary(context, frame)
                     context.position += 1
                     context.extra.skip = context.block - 1
-            except RecursionError:
-                return True
-            except Exception as error:
-                self.stop(error)
+        except RecursionError:
+            return True
+        except Exception as error:
+            self.stop(error)
         return True
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
-        if compiled.is_compiling():
-            return
-        if self.active and threading.get_ident() == self.main_thread:
-            top = self.stack[-1] if self.stack else None
-            if top is not None and top.site_id == site and top.extra is None:
-                self.stack.pop()
+        try:
+            if compiled.is_compiling():
                 return
-            try:
+            if self.active and threading.get_ident() == self.main_thread:
+                top = self.stack[-1] if self.stack else None
+                if top is not None and top.site_id == site and top.extra is None:
+                    self.stack.pop()
+                    return
                 frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None and context.extra is None:
                     self.pop_to(context)
                 elif context is not None:
                     self._exit(context, frame)
-            except Exception as error:
-                self.stop(error)
+        except RecursionError:
+            return
+        except Exception as error:
+            self.stop(error)
 
     # The life of a loop --------------------------------------------------------------------------------------
 
@@ -262,7 +269,9 @@ class Recorder(Tracker):
             while True:
                 if self.active:
                     try:
-                        self._boundary(context, sys._getframe(1))
+                        self._boundary(context, users_frame(sys._getframe(1)))
+                    except RecursionError:
+                        pass
                     except Exception as error:
                         self.stop(error)
                 wanted = context.begun + context.block

@@ -23,7 +23,7 @@ from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
 from . import compiled
 from .clock import Readings
-from .context import Context, Tracker, flow_of, labels_of
+from .context import Context, Tracker, flow_of, labels_of, users_frame
 from .digests import Digests
 from .passes import users_frame
 from .positions import drive

@@ -22,8 +22,8 @@ from ..replay.record import Loop, Record
 from ..replay.resume_plan import NOT_AFTER, Point
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
-from .context import Context
-from .passes import Passes, users_frame
+from .context import Context, users_frame
+from .passes import Passes
 from .positions import can_position
 from .program import Program
 from .recorder import Recorder, Watch

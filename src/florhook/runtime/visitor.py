@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 
 from ..replay.plan import Step
 from ..replay.record import Record
-from .context import Context, labels_of
-from .passes import users_frame
+from .context import Context, labels_of, users_frame
 from .program import Program
 from .replayer import Turn
 from .resumer import Guide

@@ -10,6 +10,8 @@ import mmap
 import os
 from dataclasses import dataclass
 
+from florhook.descriptors import low_ones_reserved
+
 _LEAST = 2 << 20
 _STEP = 1 << 20
 
@@ -105,13 +107,14 @@ class StagingPool:
         return self._make(wanted)
 
     def _make(self, size: int) -> Slab:
-        fd = os.memfd_create("florhook", os.MFD_CLOEXEC)
-        try:
-            _obtain(fd, size)
-            mapping = mmap.mmap(fd, size)
-        except BaseException:
-            os.close(fd)
-            raise
+        with low_ones_reserved():  # a mapping has a descriptor of its own, which is chosen for it
+            fd = os.memfd_create("florhook", os.MFD_CLOEXEC)
+            try:
+                _obtain(fd, size)
+                mapping = mmap.mmap(fd, size)
+            except BaseException:
+                os.close(fd)
+                raise
         self._numbers += 1
         slab = Slab(self._numbers, fd, size, mapping, memoryview(mapping))
         self.slabs.append(slab)

@@ -143,10 +143,12 @@ def _values(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any
 
 
 def _variables(frame: types.FrameType) -> dict[str, Any]:
-    found = frame.f_locals
-    variables = dict(found)
+    found, code = frame.f_locals, frame.f_code
+    names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)  # debuggers put in more
+    variables = {name: found[name] for name in names if name in found}
     if COPIES and sys.getrefcount(found) <= OURS:
-        found.clear()  # else the frame would keep the values alive
+        for name in variables:  # else the frame would keep the values alive
+            del found[name]
     return variables
 
 
