@@ -718,7 +718,7 @@ BINDERS = {
 @pytest.mark.parametrize("loop", BINDERS)
 def test_names_that_a_loop_can_rebind(loop: str) -> None:
     """Every binder of the grammar is known, comprehensions and inner scopes bind nothing."""
-    info = rewritten("def f(y):\n" + textwrap.indent(loop, " "))[1]
+    info = rewritten("def f(y):\n" + textwrap.indent(loop, " "), replaying=True)[1]
     assert sorted(info.sites[0].names) == BINDERS[loop].split()
 
 
@@ -734,7 +734,7 @@ def test_what_closures_rebind_is_restored_too() -> None:
             for x in y:
                 k()
     """
-    site = rewritten(source)[1].sites[0]
+    site = rewritten(source, replaying=True)[1].sites[0]
     assert (site.names, site.cells) == (("x", "a"), ("a", "b"))
 
 

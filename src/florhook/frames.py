@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 
 below_program = 0
 
@@ -21,3 +22,11 @@ def recursion_limit() -> int:
 
 def set_recursion_limit(limit: int) -> None:
     sys.setrecursionlimit(limit + below_program)
+
+
+def users_frame(frame: FrameType | None) -> FrameType:
+    """The frame of the program's own that called, maybe through others of ours."""
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
+        frame = frame.f_back
+    assert frame is not None
+    return frame

@@ -51,6 +51,7 @@ from opcode import opmap
 from types import CodeType
 from typing import TypeVar
 
+from .facts import Fact, Facts
 from .quiet import without_syntax_warnings
 from .sites import Instrumented, Site
 
@@ -114,7 +115,9 @@ class _Plain:
 class _Scope:
     """A module or function while its statements are rewritten."""
 
-    def __init__(self, name: str, node: ast.AST, plain: _Plain, class_name: str | None) -> None:
+    def __init__(
+        self, name: str, node: ast.AST, plain: _Plain, class_name: str | None, facts: int = 0
+    ) -> None:
         self.name = name  # qualified, "" for the module
         self.node = node
         self.class_name = class_name  # of the innermost class around, for private names
@@ -124,10 +127,10 @@ class _Scope:
         self.cells = tuple(sorted(plain.cells - {"__class__"}))
         self.order = {name: place for place, name in enumerate(plain.order)}
         self.first_line = plain.first_line
-        self.global_names = _global_names(node) if self.is_function else set()
-        self.suspends = self.is_function and any(isinstance(n, SUSPENDS) for n in _own_nodes(node))
+        self.global_names = _global_names(node) if self.is_function and facts & Fact.GLOBAL else set()
+        self.suspends = self.is_function and bool(facts & Fact.SUSPENDS)
         self.rebound_by_closures: set[str] = set()
-        if self.cells:
+        if self.cells and facts & Fact.NONLOCAL_BELOW:
             declared = {_mangled(n, class_name) for n in _declared_below(node)}
             self.rebound_by_closures = declared & {_mangled(n, class_name) for n in _bound_names(node)}
 
@@ -171,7 +174,8 @@ class _Writer:
         self.left_alone: list[tuple[int, str]] = []  # line of a loop that is no site, and why
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
-        self.plain = _compiled_plainly(tree, path, replaying)
+        self.facts = Facts(tree, added)
+        self.plain = _compiled_plainly(tree, path, replaying, self.facts)
 
     def run(self) -> None:
         scope = _Scope("", self.tree, _Plain(), None)
@@ -227,27 +231,28 @@ class _Writer:
             qual += f"#{count}"
         if body.compiled or _compiled_by_others(node):
             return _Body(node.body, None, qual, body.place, body.class_name, compiled=True)
-        scope = _Scope(qual, node, self._plain(node), body.class_name)
+        scope = _Scope(qual, node, self._plain(node), body.class_name, self.facts.of(node))
         scope.mark = self._new_mark(qual)
         return _Body(node.body, scope, qual, f"{self.module}:{qual}", body.class_name)
 
     def _plain(self, node: FunctionNode) -> _Plain:
         found = self.plain.get((node.name, _first_line(node)))
-        return found or _Plain(first_line=_only_line(node) or NO_LINE)
+        return found or _Plain(first_line=_only_line(node, self.facts) or NO_LINE)
 
     def _loop(self, node: LoopNode, scope: _Scope, place: str) -> str | None:
         number, scope.loops = scope.loops, scope.loops + 1
-        hindrance = _hindrance(node)
+        hindrance = _hindrance(node, self.facts)
         if hindrance is not None:
             self.left_alone.append((node.lineno, hindrance))
             return None
         key = f"{self.module}:{scope.name}:{number}"
         names: set[str] = set()
-        if scope.is_function:
+        if scope.is_function and self.replaying:
             names = {_mangled(name, scope.class_name) for name in _bound_names(node)}
             names = (names | scope.rebound_by_closures) - scope.global_names
         kind = "for" if isinstance(node, ast.For) else "while"
-        tight = not self._calls(node)
+        parts = [*node.body, *([node.test] if isinstance(node, ast.While) else [])]
+        tight = not any(self.facts.of(part) & Fact.CALLS and id(part) not in self.added for part in parts)
         self.loops[id(node)] = self.first_site + len(self.sites)
         outer = place if place in self.keys else ""
         # Restored in this order, a function's variables have the places that they have plainly.
@@ -257,18 +262,6 @@ class _Writer:
         self.keys.add(key)
         self.marks.append(key)
         return key
-
-    def _calls(self, node: LoopNode) -> bool:
-        """Whether the recorded loop calls anything: what was added since does not count."""
-        work: list[ast.AST] = [*node.body, *([node.test] if isinstance(node, ast.While) else [])]
-        while work:
-            inner = work.pop()
-            if id(inner) in self.added:
-                continue
-            if isinstance(inner, CALLING):
-                return True
-            work.extend(ast.iter_child_nodes(inner))
-        return False
 
     def _new_mark(self, qual: str) -> int:
         self.marks.append(f"{self.module}:{qual}")
@@ -309,14 +302,14 @@ class _Writer:
 
 
 def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
-    after = _after(_call("leave", number, node), node)
+    after = _after("leave", number)
     if isinstance(node, ast.For):
         node.iter = _as_iterated(node.iter)
         node.iter = _call("loop", number, node.iter, node.iter, *_cells(site, node.iter))
         return [node, after]
     before = _at(ast.Expr(_call("enter", number, node, *_cells(site, node))), node)
     if not site.tight and _is_endless(node):
-        node.body.insert(0, _after(_call("step", number, node), node))
+        node.body.insert(0, _after("step", number))
     elif not site.tight:
         node.test = _and_step(number, node.test)
     return [before, node, after]
@@ -325,7 +318,7 @@ def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
 def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     iterable = [_as_iterated(node.iter)] if isinstance(node, ast.For) else []
     opened = _call("open", number, node, *iterable, *_cells(site, node))
-    orelse, node.orelse = node.orelse, [_after(_call("done", number, node), node)]
+    orelse, node.orelse = node.orelse, [_after("done", number)]
     if isinstance(node, ast.For):
         node.iter = _call("items", number, node.iter)
     else:
@@ -337,7 +330,7 @@ def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     ]
     if orelse:
         out.append(_at(ast.If(test=_call("completed", number, node), body=orelse, orelse=[]), node))
-    return [*out, _after(_call("leave", number, node), node)]
+    return [*out, _after("leave", number)]
 
 
 def _as_iterated(node: ast.expr) -> ast.expr:
@@ -386,9 +379,9 @@ def _hindsight(node: ast.stmt) -> ast.stmt:
 
 def _mark(mark: int | None, line: int = NO_LINE) -> ast.stmt:
     """A line of its own would be one more step of a debugger's."""
-    target = ast.Subscript(_attribute(f"m{mark}", NOWHERE), _at(ast.Constant(0), NOWHERE), ast.Store())
-    value = _at(ast.Constant(True), NOWHERE)
-    return _on_line(ast.Assign([_at(target, NOWHERE)], value), line)
+    at = NOWHERE if line == NO_LINE else ast.Pass(lineno=line, col_offset=0)
+    target = ast.Subscript(_attribute(f"m{mark}", at), _at(ast.Constant(0), at), ast.Store())
+    return _at(ast.Assign([_at(target, at)], _at(ast.Constant(True), at)), at)
 
 
 def _cells(site: Site, at: ast.AST) -> list[ast.expr]:
@@ -408,17 +401,9 @@ def _call(name: str, number: int, at: ast.AST, *arguments: ast.expr) -> ast.Call
     return call
 
 
-def _after(call: ast.Call, loop: ast.stmt) -> ast.stmt:
-    """A statement without a line, so that no debugger stops at it and no line is stepped on anew."""
-    return _on_line(_at(ast.Expr(call), loop), NO_LINE)
-
-
-def _on_line(node: Node, line: int) -> Node:
-    for inner in ast.walk(node):
-        if isinstance(inner, (ast.expr, ast.stmt)):
-            inner.lineno = inner.end_lineno = line
-            inner.col_offset = inner.end_col_offset = NO_LINE if line == NO_LINE else 0
-    return node
+def _after(name: str, number: int) -> ast.stmt:
+    """A call without a line, so that no debugger stops at it and no line is stepped on anew."""
+    return _at(ast.Expr(_call(name, number, NOWHERE)), NOWHERE)
 
 
 def _attribute(name: str, at: ast.AST) -> ast.Attribute:
@@ -427,9 +412,8 @@ def _attribute(name: str, at: ast.AST) -> ast.Attribute:
 
 def _at(node: Node, where: ast.AST) -> Node:
     """Give `node` the start of `where` as its place, its end collapsed onto it."""
-    for end in ("", "end_"):
-        setattr(node, f"{end}lineno", where.lineno)  # type: ignore[attr-defined]
-        setattr(node, f"{end}col_offset", where.col_offset)  # type: ignore[attr-defined]
+    node.lineno = node.end_lineno = where.lineno  # type: ignore[attr-defined]
+    node.col_offset = node.end_col_offset = where.col_offset  # type: ignore[attr-defined]
     return node
 
 
@@ -470,13 +454,15 @@ def _suspends_here(node: ast.stmt) -> bool:
     return any(isinstance(inner, SUSPENDS) for h in headers for inner in (h, *_own_nodes(h)))
 
 
-def _hindrance(node: LoopNode) -> str | None:
+def _hindrance(node: LoopNode, facts: Facts) -> str | None:
     """Why a loop of a module or function is no site.
 
     A loop that suspends outlives the iterations around it; declarations must come before any use.
     """
     if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and not node.test.value:
         return "it never runs"
+    if not facts.of(node) & (Fact.SUSPENDS | Fact.ASYNC_BLOCK | Fact.GLOBAL | Fact.NONLOCAL):
+        return None
     for inner in _own_nodes(node):
         if isinstance(inner, (*SUSPENDS, ast.AsyncFor, ast.AsyncWith)):
             return f"it suspends (line {inner.lineno}: yield, await or the like)"
@@ -496,10 +482,24 @@ def _why_outside(node: ast.stmt, compiled: bool) -> str:
 def _compiled_by_others(node: FunctionNode | ast.ClassDef) -> bool:
     """Whether a decorator hands the function's code to a compiler that does not know our probes."""
     for decorator in node.decorator_list:
-        words = ast.unparse(decorator).split("(")[0].split(".")
-        if "numba" in words or words[-1] in COMPILERS or words[-2:] == ["torch", "compile"]:
+        words = _dotted(decorator)
+        if "numba" in words or COMPILERS & set(words[-1:]) or words[-2:] == ["torch", "compile"]:
             return True
     return False
+
+
+def _dotted(node: ast.expr) -> list[str]:
+    """`a.b.c(...)` and `a.b.c` as a, b, c."""
+    words: list[str] = []
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        if isinstance(node, ast.Call):
+            node, words = node.func, []
+        else:
+            words.append(node.attr)
+            node = node.value
+    if isinstance(node, ast.Name):
+        words.append(node.id)
+    return words[::-1]
 
 
 def _bound_names(place: ast.AST) -> set[str]:
@@ -595,10 +595,12 @@ def _first_line(node: FunctionNode) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _compiled_plainly(tree: ast.Module, path: str, replaying: bool) -> dict[tuple[str, int], _Plain]:
+def _compiled_plainly(
+    tree: ast.Module, path: str, replaying: bool, facts: Facts
+) -> dict[tuple[str, int], _Plain]:
     """What is asked of the compiler, by function (name, first line); nothing if nothing has to be."""
     found: dict[tuple[str, int], _Plain] = {}
-    if not _has_to_be_compiled(tree, replaying):
+    if not _has_to_be_compiled(facts, replaying):
         return found
     with without_syntax_warnings():  # the compilation that counts warns again
         work = [compile(tree, path, "exec", dont_inherit=True)]
@@ -611,25 +613,50 @@ def _compiled_plainly(tree: ast.Module, path: str, replaying: bool) -> dict[tupl
     return found
 
 
-def _has_to_be_compiled(tree: ast.Module, replaying: bool) -> bool:
-    for node in ast.walk(tree):
-        if isinstance(node, FunctionNode):
-            if _only_line(node) is None:
-                return True
-            inner = list(_own_nodes(node))
-            has_loop = any(isinstance(n, LoopNode) for n in inner)
-            if has_loop and (replaying or any(isinstance(n, (*SCOPES, *COMPREHENSIONS)) for n in inner)):
-                return True
+def _has_to_be_compiled(facts: Facts, replaying: bool) -> bool:
+    for node in facts.functions:
+        held = facts.of(node)
+        if held & Fact.LOOP and (replaying or held & Fact.CLOSURE):
+            return True
+        if _only_line(node, facts) is None:
+            return True
     return False
 
 
-def _only_line(node: FunctionNode) -> int | None:
-    """The line of a function's first statement, where it has one only and certainly runs first."""
+def _only_line(node: FunctionNode, facts: Facts) -> int | None:
+    """The line of what runs first in a function, where all that may be the first stands on one line."""
     body = node.body[int(_has_docstring(node.body)) :]
-    if not body or not isinstance(body[0], PLAIN_STATEMENTS) or body[0].lineno != body[0].end_lineno:
+    if not body:
         return None
+    first = body[0]
     # "%s" % x is optimised, and some versions lose its line.
-    return None if any(isinstance(inner, ast.Mod) for inner in ast.walk(body[0])) else body[0].lineno
+    if facts.of(first) & Fact.REMAINDER:
+        return None
+    if isinstance(first, PLAIN_STATEMENTS):
+        return first.lineno if first.lineno == first.end_lineno else None
+    header = _header(first)
+    one_line = header is not None and first.lineno == header.lineno == header.end_lineno
+    return first.lineno if one_line and _is_evaluated(header) else None
+
+
+def _header(node: ast.stmt) -> ast.expr | None:
+    """What a block begins with."""
+    if isinstance(node, (ast.If, ast.While)):
+        return node.test
+    if isinstance(node, ast.For):
+        return node.iter
+    return node.items[0].context_expr if isinstance(node, ast.With) else None
+
+
+def _is_evaluated(node: ast.expr | None) -> bool:
+    """Whether an expression begins with a name, which the compiler cannot leave out as it does with constants."""
+    while node is not None and not isinstance(node, ast.Name):
+        node = next(
+            (getattr(node, name) for name in ("func", "value", "left", "operand") if hasattr(node, name)),
+            None,
+        )
+        node = node if isinstance(node, ast.expr) else None
+    return isinstance(node, ast.Name) and node.id != "__debug__"
 
 
 def _first_stop(code: CodeType) -> int:

@@ -207,14 +207,6 @@ def counted(
     return itertools.chain.from_iterable(quiet.iterate(blocks(context, flow), flow))
 
 
-def users_frame(frame: FrameType | None) -> FrameType:
-    """The frame of the program's own that called, maybe through others of ours."""
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("florhook."):
-        frame = frame.f_back
-    assert frame is not None
-    return frame
-
-
 def flow_of(context: Context, items: Any) -> Iterator[Any]:
     """The items one by one, counted by `context.begun`; `iter(items)` is called at the first of them."""
     context.selectors = itertools.repeat(True, FOREVER)

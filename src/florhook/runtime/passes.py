@@ -6,7 +6,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from .context import users_frame
+from ..frames import users_frame
 
 
 class Passes:

@@ -19,6 +19,7 @@ from typing import Any
 
 import xxhash
 
+from ..frames import users_frame
 from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outline
 from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
@@ -26,7 +27,7 @@ from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceR
 from . import compiled
 from .agreement import Agreement
 from .budget import Block, Budget
-from .context import Context, Tracker, counted, labels_of, marks_text, users_frame
+from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
 from .opened import OpenedFiles
 from .positions import can_position

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..frames import users_frame
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..state.iterators import iterator_in, replayed_outline
@@ -23,9 +24,8 @@ from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
 from . import compiled
 from .clock import Readings
-from .context import Context, Tracker, flow_of, labels_of, users_frame
+from .context import Context, Tracker, flow_of, labels_of
 from .digests import Digests
-from .passes import users_frame
 from .positions import drive
 from .probes import UnknownLoopError
 from .program import Program

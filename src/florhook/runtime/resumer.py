@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..frames import users_frame
 from ..replay.plan import EXIT, Question, Step
 from ..replay.record import Loop, Record
 from ..replay.resume_plan import NOT_AFTER, Point
 from ..state.scan import Entry, Scan
 from ..store.recording import Recording
-from .context import Context, users_frame
+from .context import Context
 from .passes import Passes
 from .positions import can_position
 from .program import Program

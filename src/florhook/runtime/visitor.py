@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..frames import users_frame
 from ..replay.plan import Step
 from ..replay.record import Record
-from .context import Context, labels_of, users_frame
+from .context import Context, labels_of
 from .program import Program
 from .replayer import Turn
 from .resumer import Guide
