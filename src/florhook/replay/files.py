@@ -147,10 +147,9 @@ class Files:
             with self.overlay.paused():
                 shown = _time_of(self.overlay.version_of(path))
                 version = self.history.version(_time_of(path), shown)
-            if version in (
-                Version.OF_THE_RUN,
-                Version.UNKNOWN,
-            ):  # it is there; what is in it is asked when it is read
+            # Written before this place and again later, it is there; what is in it is asked when it is read.
+            there = version is Version.UNKNOWN and path in self.history.written
+            if there or version is Version.OF_THE_RUN:
                 self._hidden.discard(path)
                 self.overlay.forget(path)
         with self.overlay.paused():
