@@ -5,7 +5,9 @@ Nothing here may harm the program: every probe is guarded, and the first failure
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import xxhash
 
@@ -42,6 +44,26 @@ FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was 
 BANDWIDTH = 2e9  # bytes a second that the writer takes from a busy machine
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
+IMPORT = builtins.__import__
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_own_imports(method: Callable[P, R]) -> Callable[P, R]:
+    """Pickle imports what it names; where the program has put a function of its own in the place, it is not asked."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        theirs = builtins.__import__
+        if theirs is IMPORT:
+            return method(*args, **kwargs)
+        builtins.__import__ = IMPORT
+        try:
+            return method(*args, **kwargs)
+        finally:
+            builtins.__import__ = theirs
+
+    return call
 
 
 @dataclass
@@ -205,6 +227,7 @@ class Recorder(Tracker):
         self.quick[site] = rest - 1
         return rest > 0
 
+    @with_own_imports
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now, ran = self.now(), self.ran()
@@ -273,6 +296,7 @@ class Recorder(Tracker):
             if type(context.iterable) is not range:
                 context.iterable = None  # the program's object lives no longer than without us
 
+    @with_own_imports
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
         self.close_inner(context)
@@ -315,6 +339,7 @@ class Recorder(Tracker):
         else:
             self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
 
+    @with_own_imports
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
