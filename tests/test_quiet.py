@@ -206,3 +206,29 @@ def test_checkpoints_leave_the_low_descriptors_to_the_program(flor: Flor) -> Non
     flor.write("train.py", NUMBERS)
     plain = flor.python("train.py").stdout
     assert flor("train.py", FLOR_EPSILON="inf").stdout == plain
+
+
+IMPORTING = """
+    import builtins
+    asked = []
+    plain = builtins.__import__
+
+    def asking(name, *rest):
+        asked.append(name)
+        return plain(name, *rest)
+
+    builtins.__import__ = asking
+    kept = []
+    for k in range(3):
+        kept.append((Ellipsis, k, slice(k)))
+        for n in range(2):
+            kept.append(n)
+    print(asked, builtins.__import__ is asking)
+"""
+
+
+def test_an_import_function_of_the_programs_is_not_asked(flor: Flor) -> None:
+    """Taking a checkpoint imports, but not through what the program has put in the place of `__import__`."""
+    flor.write("train.py", IMPORTING)
+    assert flor.python("train.py").stdout == "[] True\n"
+    assert flor("train.py", FLOR_EPSILON="inf").stdout == "[] True\n"

@@ -5,7 +5,9 @@ Nothing here may harm the program: every probe is guarded, and the first failure
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import xxhash
 
@@ -45,6 +47,26 @@ FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was 
 BANDWIDTH = 2e9  # bytes a second that the writer takes from a busy machine
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
+IMPORT = builtins.__import__
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_own_imports(method: Callable[P, R]) -> Callable[P, R]:
+    """Pickle imports what it names; where the program has put a function of its own in the place, it is not asked."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        theirs = builtins.__import__
+        if theirs is IMPORT:
+            return method(*args, **kwargs)
+        builtins.__import__ = IMPORT
+        try:
+            return method(*args, **kwargs)
+        finally:
+            builtins.__import__ = theirs
+
+    return call
 
 
 @dataclass
@@ -217,6 +239,7 @@ class Recorder(Tracker):
         return rest > 0
 
     @compiled.aside
+    @with_own_imports
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now, ran = self.now(), self.ran()
@@ -288,6 +311,7 @@ class Recorder(Tracker):
                 context.iterable = None  # the program's object lives no longer than without us
 
     @compiled.aside
+    @with_own_imports
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
         self.close_inner(context)
@@ -348,6 +372,7 @@ class Recorder(Tracker):
         return self.agreement.settle(local, what, number, number + context.block, number <= 1)
 
     @compiled.aside
+    @with_own_imports
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
