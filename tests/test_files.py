@@ -212,7 +212,10 @@ def test_a_log_that_was_only_appended_to_is_read_as_it_was(flor: Flor) -> None:
     out, stats = replay(flor, "train.py")
     lines = [str(epoch) for epoch in range(6)]
     assert out.splitlines() == [f"@@ {lines[:3]} 0", f"@@ {lines} 0"]
-    assert (stats["iterations_skipped"], stats["iterations_executed"]) == (6 + 2, 2)  # two of the loop that clears up
+    assert (stats["iterations_skipped"], stats["iterations_executed"]) == (
+        6 + 2,
+        2,
+    )  # two of the loop that clears up
 
 
 def test_a_log_that_was_rewritten_later_runs_in_full(flor: Flor) -> None:
