@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
 
 MARK = "LOCAL_RANK"  # a launcher sets it for the processes that it starts, and has none itself
 
@@ -55,6 +56,8 @@ def of_rank(path: Path, number: int) -> Path:
 
 def _launcher() -> psutil.Process | None:
     """The process that gave the ranks their numbers: the nearest one around that has none."""
+    import psutil  # which takes long, and is needed by ranks only
+
     try:
         for process in psutil.Process().parents():
             if MARK not in process.environ():
@@ -65,6 +68,8 @@ def _launcher() -> psutil.Process | None:
 
 
 def _launch(launcher: psutil.Process, attempt: str) -> str:
+    import hashlib
+
     began = launcher.create_time()
     key = f"{launcher.pid} {_ticks(launcher.pid)} {attempt}"
     digest = hashlib.blake2b(key.encode(), digest_size=3).hexdigest()

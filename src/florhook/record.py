@@ -6,8 +6,6 @@ import builtins
 import contextlib
 import json
 import os
-import platform
-import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -16,8 +14,6 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-import psutil
-
 from . import __version__
 from .hook import finder
 from .hook.scope import Scope
@@ -25,7 +21,6 @@ from .launch import Target, run
 from .logs.output import Tee
 from .ranks import Rank, of_rank
 from .runtime import entropy, probes, quiet
-from .runtime.agreement import Agreement
 from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
@@ -67,9 +62,11 @@ def record(target: Target, settings: Settings) -> None:
         time.time(),
         meta(seed, settings, rank),
     )
-    recording = Recording.start(settings.home, row, staging_limit())
+    recording = Recording.start(settings.home, row, staging_limit)
     recorder = Recorder(program, recording, settings.epsilon, row.started)
     if rank is not None and not recording.failed:
+        from .runtime.agreement import Agreement
+
         with contextlib.suppress(OSError):
             recorder.agreement = Agreement(settings.home / "runs" / f"{rank.launch}.ranks", rank.number == 0)
     tee = Tee(recorder.wrote)
@@ -197,7 +194,7 @@ def pin_hash_seed() -> str:
         return before if before.isdecimal() else ""
     if not _runs_first():
         return ""  # a debugger would forget its breakpoints, and what it has read of its commands
-    seed = str(1 + secrets.randbelow(2**32 - 1))
+    seed = str(1 + int.from_bytes(os.urandom(8), "little") % (2**32 - 1))
     environment = {**os.environ, "PYTHONHASHSEED": seed, HASH_SEED: f"{seed}:{before}"}
     with contextlib.suppress(OSError):
         os.execve(sys.executable, sys.orig_argv, environment)
@@ -225,7 +222,7 @@ def program_name(target: Target, settings: Settings) -> str:
 
 
 def new_id() -> str:
-    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
+    return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex()
 
 
 def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, Any]:
@@ -233,7 +230,7 @@ def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, A
     return {
         **ranks,
         "florhook": __version__,
-        "python": platform.python_version(),
+        "python": entropy.version_of_python(),
         "executable": sys.executable,
         "hash_seed": seed,
         "epsilon": str(settings.epsilon),
@@ -253,6 +250,8 @@ def as_recorded(settings: Settings, run: RunRow) -> Settings:
 
 def staging_limit() -> int:
     """Bytes of staging memory: a share of what is free, within limits."""
+    import psutil  # which takes long, and is not needed before the first large checkpoint
+
     return max(LEAST_STAGING, min(MOST_STAGING, int(psutil.virtual_memory().available * STAGING_SHARE)))
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import xxhash
 
@@ -27,7 +27,6 @@ from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
 from . import compiled
-from .agreement import Agreement
 from .budget import Block, Budget
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
@@ -35,6 +34,9 @@ from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
 from .roots import roots
+
+if TYPE_CHECKING:
+    from .agreement import Agreement
 
 EXIT = -1  # the "iteration" of a checkpoint at a loop's exit
 DETAIL = 2e-4  # seconds: shorter iterations get no row of their own

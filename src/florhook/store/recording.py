@@ -46,7 +46,7 @@ class _InFlight:
 class Recording:
     """One run being recorded. Made by `start`; usable from any thread and from signal handlers."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int | Callable[[], int]) -> None:
         self.failed: str | None = None
         self.skipped: str | None = None  # why the last checkpoint that was skipped was
         self.bytes_captured = 0  # of all pieces of the checkpoints that were taken
@@ -63,7 +63,9 @@ class Recording:
         self._done = False
 
     @classmethod
-    def start(cls, home: str | os.PathLike[str], run: RunRow, limit_bytes: int) -> Recording:
+    def start(
+        cls, home: str | os.PathLike[str], run: RunRow, limit_bytes: int | Callable[[], int]
+    ) -> Recording:
         """Begins a run; comes back before the writer is up. What fails later arrives in `failed`."""
         recording = cls(limit_bytes)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from florhook.descriptors import low_ones_reserved
@@ -52,14 +53,21 @@ class Region:
 
 
 class StagingPool:
-    """Gives out regions; all slabs together never exceed `limit_bytes`."""
+    """Gives out regions; all slabs together never exceed `limit_bytes`, which is asked for when it matters."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit = limit_bytes
+    def __init__(self, limit_bytes: int | Callable[[], int]) -> None:
+        self._limit = limit_bytes
         self.slabs: list[Slab] = []
         self.made: list[Slab] = []  # new, the writer has to be told; emptied by the owner
         self.dropped: list[int] = []
         self._numbers = 0
+
+    @property
+    def limit(self) -> int:
+        """Bytes."""
+        if not isinstance(self._limit, int):
+            self._limit = self._limit()
+        return self._limit
 
     @property
     def total(self) -> int:
