@@ -170,5 +170,7 @@ def is_known(difference: str) -> bool:
         return True  # what comes after an endless loop: a replay's loops have an end
     if form == "replay" and sys.version_info >= (3, 12) and "was put in the order" in rest:
         return True  # variables of comprehensions count from Python 3.12 on, and are not restored
+    if sys.version_info < (3, 12) and rest.endswith(" are more"):
+        return True  # `while (` with the test on the next line: the line of the keyword
     # the header of a loop over several lines, as a function's first statement
     return sys.version_info < (3, 11) and "begins on line" in rest

@@ -307,7 +307,8 @@ def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
         node.iter = _as_iterated(node.iter)
         node.iter = _call("loop", number, node.iter, node.iter, *_cells(site, node.iter))
         return [node, after]
-    before = _at(ast.Expr(_call("enter", number, node, *_cells(site, node))), node)
+    test = node.test  # which may begin on a line after the `while`
+    before = _at(ast.Expr(_call("enter", number, test, *_cells(site, test))), test)
     if not site.tight and _is_endless(node):
         node.body.insert(0, _after("step", number))
     elif not site.tight:
