@@ -120,7 +120,7 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
 
         run_worker(target, settings)
     elif settings.mode == "record":
-        from .record import record
+        from .begin import record
 
         record(target, settings)
     elif settings.mode == "replay":

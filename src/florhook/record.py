@@ -1,4 +1,4 @@
-"""Record mode from end to end: hook, recorder and store around one run of a program."""
+"""Record mode, once it has begun: hook, recorder and store around one run of a program."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from . import __version__
+from . import begin
 from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
 from .ranks import Rank, of_rank
 from .runtime import entropy, probes, quiet
-from .runtime.clock import read_clocks
 from .runtime.listing import as_row, files_below
 from .runtime.opened import OpenedFiles
 from .runtime.patches import patches
-from .runtime.program import CHILDREN, Program
+from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
 from .settings import Settings
@@ -33,36 +32,14 @@ from .store.recording import Recording
 from .store.rows import RunRow, SourceRow
 
 PATIENCE = 60.0  # seconds for the writer to finish when the program has ended
-STAGING_SHARE = 0.25  # of the memory that is available
-LEAST_STAGING, MOST_STAGING = 64 << 20, 8 << 30  # bytes
 LISTING = "<files>"  # a row among the sources: the files that were there when the run began
-HASH_SEED = "FLOR_HASH_SEED"  # "seed:what PYTHONHASHSEED was", between the first start and the second
 
 
-_recorded: list[Callable[[], None]] = []  # ends the recording that this process has made already
-
-
-def record(target: Target, settings: Settings) -> None:
-    """Record one run. Whatever fails here, the program runs."""
-    if (
-        _recorded
-    ):  # pdb has started the program once more: the modules that it has imported belong to the first run
-        _recorded[0]()
-        run_plainly(target)
-        return
-    seed = pin_hash_seed()
+def record_program(
+    target: Target, settings: Settings, row: RunRow, recording: Recording, rank: Rank | None
+) -> None:
+    """Record one run, whose row and writer are there. Whatever fails here, the program runs."""
     program = Program()
-    name = program_name(target, settings)
-    rank = Rank.of(os.environ, " ".join([name, *target.argv]))
-    row = RunRow(
-        rank.run_id if rank else new_id(),
-        name,
-        tuple(target.argv),
-        os.getcwd(),
-        time.time(),
-        meta(seed, settings, rank),
-    )
-    recording = Recording.start(settings.home, row, staging_limit)
     recorder = Recorder(program, recording, settings.epsilon, row.started)
     if rank is not None and not recording.failed:
         from .runtime.agreement import Agreement
@@ -112,7 +89,7 @@ def record(target: Target, settings: Settings) -> None:
         probes.be_inert()
         tee.uninstall()
 
-    _recorded.append(stop)
+    begin.end_earlier = stop
     keep_state(entropy.PYTHON)
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
@@ -176,83 +153,10 @@ def _name_what_came_before(scope: Scope) -> None:
         )
 
 
-def pin_hash_seed() -> str:
-    """Start again with a known hash seed where Python drew one, since sets iterate by it; the seed.
-
-    Python cannot be asked for the seed that it drew. The variable is as it was for the program and its children.
-    """
-    pinned = os.environ.pop(HASH_SEED, None)
-    if pinned is not None:
-        seed, _, before = pinned.partition(":")
-        if before:
-            os.environ["PYTHONHASHSEED"] = before
-        else:
-            os.environ.pop("PYTHONHASHSEED", None)
-        return seed
-    before = os.environ.get("PYTHONHASHSEED", "")
-    if before not in ("", "random") or sys.flags.ignore_environment or not sys.flags.hash_randomization:
-        return before if before.isdecimal() else ""
-    if not _runs_first():
-        return ""  # a debugger would forget its breakpoints, and what it has read of its commands
-    seed = str(1 + int.from_bytes(os.urandom(8), "little") % (2**32 - 1))
-    environment = {**os.environ, "PYTHONHASHSEED": seed, HASH_SEED: f"{seed}:{before}"}
-    with contextlib.suppress(OSError):
-        os.execve(sys.executable, sys.orig_argv, environment)
-    return ""
-
-
-def _runs_first() -> bool:
-    """Whether nothing but Python's own ways to start a program lies below us: no debugger, profiler or the like."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if name.partition(".")[0] not in ("florhook", "__main__", "runpy", "sitecustomize"):
-            return False
-        frame = frame.f_back
-    return True
-
-
-def program_name(target: Target, settings: Settings) -> str:
-    """What the runs of one program have in common: its path as seen from the store, or how it was named."""
-    if target.kind != "script":
-        return "-c" if target.kind == "code" else f"-m {target.value}"
-    path, base = os.path.abspath(target.value), str(settings.home.parent)
-    inside = path.startswith(base.rstrip(os.sep) + os.sep)
-    return os.path.relpath(path, base) if inside else path
-
-
-def new_id() -> str:
-    return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex()
-
-
-def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, Any]:
-    ranks = {} if rank is None else {"rank": rank.number, "world": rank.world, "here": rank.here}
-    return {
-        **ranks,
-        "florhook": __version__,
-        "python": entropy.version_of_python(),
-        "executable": sys.executable,
-        "hash_seed": seed,
-        "epsilon": str(settings.epsilon),
-        "include": settings.include,
-        "exclude": settings.exclude,
-        "pid": os.getpid(),
-        "clocks": read_clocks(),
-        "marks": [CHILDREN],  # those that come before the modules'
-    }
-
-
 def as_recorded(settings: Settings, run: RunRow) -> Settings:
     """The settings with the run's own patterns of modules: whose module is whose must be as it was."""
     patterns = {name: tuple(run.meta.get(name, getattr(settings, name))) for name in ("include", "exclude")}
     return replace(settings, include=patterns["include"], exclude=patterns["exclude"])
-
-
-def staging_limit() -> int:
-    """Bytes of staging memory: a share of what is free, within limits."""
-    import psutil  # which takes long, and is not needed before the first large checkpoint
-
-    return max(LEAST_STAGING, min(MOST_STAGING, int(psutil.virtual_memory().available * STAGING_SHARE)))
 
 
 def write_stats(path: Path | None, stats: dict[str, Any], rank: int = 0) -> None:

@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 
 from .descriptors import high_copy, low_ones_reserved
 from .errors import RefusedError, UsageError
+from .hash_seed import pin_hash_seed
 from .launch import Target, run
-from .record import pin_hash_seed, watch
+from .record import watch
 from .replay.record import Record
 from .replay.resume import TASK, Attempt, end_children, start_again
 from .replay.resume_edits import Changes

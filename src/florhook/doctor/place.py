@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ..activate import sitedir
-from ..record import staging_limit
+from ..begin import staging_limit
 from ..settings import Settings
 from ..store.store import Store
 

@@ -19,25 +19,15 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
+from ..begin import meta, new_id, program_name, staging_limit
 from ..descriptors import low_ones_reserved
 from ..errors import RefusedError
+from ..hash_seed import HASH_SEED, pin_hash_seed
 from ..hook.diff import SourceDiff, compare
 from ..launch import INTERRUPTED, Target, run
 from ..logs.held import Held
 from ..logs.output import Tee
-from ..record import (
-    HASH_SEED,
-    LISTING,
-    PATIENCE,
-    as_recorded,
-    meta,
-    new_id,
-    pin_hash_seed,
-    program_name,
-    staging_limit,
-    watch,
-    write_stats,
-)
+from ..record import LISTING, PATIENCE, as_recorded, watch, write_stats
 from ..runtime import entropy, probes
 from ..runtime.listing import files_below, made_since
 from ..runtime.opened import OpenedFiles

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..begin import new_id, program_name
 from ..errors import RefusedError
+from ..hash_seed import HASH_SEED
 from ..launch import Target
 from ..ranks import Rank, member_id
-from ..record import HASH_SEED, new_id, program_name, write_stats
+from ..record import write_stats
 from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store

@@ -17,14 +17,16 @@ from typing import Any, NoReturn
 
 from ..descriptors import low_ones_reserved, moved_up
 from ..errors import UsageError
+from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
-from ..record import LISTING, as_recorded, pin_hash_seed, watch
+from ..record import LISTING, as_recorded, watch
 from ..runtime import entropy, probes
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
-from ..runtime.program import CHILDREN, Program
+from ..runtime.probes import CHILDREN
+from ..runtime.program import Program
 from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
 from ..runtime.verifier import times_of

@@ -14,6 +14,7 @@ from typing import Any
 from . import compiled
 from .passes import Passes
 
+CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
 marks: list[list[bool]] = []
 """By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ..hook.diff import SourceDiff
 
 
-CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
-
-
 class Program:
     """The user's modules in this process. Ids of sites and marks are of this process; keys hold for any."""
 
@@ -34,7 +31,7 @@ class Program:
         self.modules: list[Instrumented] = []
         self.sources: dict[str, tuple[str, bytes]] = {}  # module -> path, source
         self.sites: list[Site] = []
-        self.marks: list[str] = [CHILDREN]
+        self.marks: list[str] = [probes.CHILDREN]
         self.site_marks: list[int] = []  # the mark of each site
         self.on_module: Callable[[str, str, bytes], None] | None = None
         self.is_pythons: Callable[[str, str], bool] = lambda *_: False

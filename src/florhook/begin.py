@@ -1,0 +1,88 @@
+"""The very beginning of a recording: its row and its writer, which starts while all else is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import __version__
+from .hash_seed import pin_hash_seed
+from .launch import Target
+from .ranks import Rank
+from .runtime.clock import read_clocks
+from .runtime.entropy import version_of_python
+from .runtime.probes import CHILDREN
+from .settings import Settings
+from .store.recording import Recording
+from .store.rows import RunRow
+
+STAGING_SHARE = 0.25  # of the memory that is available
+LEAST_STAGING, MOST_STAGING = 64 << 20, 8 << 30  # bytes
+
+end_earlier: Callable[[], None] | None = None  # ends the recording that this process has made already
+
+
+def record(target: Target, settings: Settings) -> None:
+    """Record one run. Whatever fails here, the program runs."""
+    if end_earlier is not None:
+        # pdb has started the program once more: the modules that it has imported belong to the first run
+        from .record import run_plainly
+
+        end_earlier()
+        run_plainly(target)
+        return
+    seed = pin_hash_seed()
+    name = program_name(target, settings)
+    rank = Rank.of(os.environ, " ".join([name, *target.argv]))
+    row = RunRow(
+        rank.run_id if rank else new_id(),
+        name,
+        tuple(target.argv),
+        os.getcwd(),
+        time.time(),
+        meta(seed, settings, rank),
+    )
+    recording = Recording.start(settings.home, row, staging_limit)
+    from .record import record_program  # after that, since it takes longer than the writer's start
+
+    record_program(target, settings, row, recording, rank)
+
+
+def program_name(target: Target, settings: Settings) -> str:
+    """What the runs of one program have in common: its path as seen from the store, or how it was named."""
+    if target.kind != "script":
+        return "-c" if target.kind == "code" else f"-m {target.value}"
+    path, base = os.path.abspath(target.value), str(settings.home.parent)
+    inside = path.startswith(base.rstrip(os.sep) + os.sep)
+    return os.path.relpath(path, base) if inside else path
+
+
+def new_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex()
+
+
+def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, Any]:
+    ranks = {} if rank is None else {"rank": rank.number, "world": rank.world, "here": rank.here}
+    return {
+        **ranks,
+        "florhook": __version__,
+        "python": version_of_python(),
+        "executable": sys.executable,
+        "hash_seed": seed,
+        "epsilon": str(settings.epsilon),
+        "include": settings.include,
+        "exclude": settings.exclude,
+        "pid": os.getpid(),
+        "clocks": read_clocks(),
+        "marks": [CHILDREN],  # those that come before the modules'
+    }
+
+
+def staging_limit() -> int:
+    """Bytes of staging memory: a share of what is free, within limits."""
+    import psutil  # which takes long, and is not needed before the first large checkpoint
+
+    return max(LEAST_STAGING, min(MOST_STAGING, int(psutil.virtual_memory().available * STAGING_SHARE)))
