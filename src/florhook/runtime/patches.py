@@ -11,9 +11,10 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from . import compiled
+from . import compiled, probes
 from .program import Program
 
+BY_VALUE = ("cloudpickle", "joblib.externals.cloudpickle", "ray.cloudpickle", "pyspark.cloudpickle", "dill")
 LAUNCH = "florhook.launch"  # its frames lie below the program's
 
 
@@ -23,6 +24,7 @@ def patches(program: Program) -> dict[str, Callable[[], None]]:
         "bdb": _keep_out,
         "numba.core.bytecode": functools.partial(_compile_as_written, program),
         "torch": compiled.torch_is_there,
+        **dict.fromkeys(BY_VALUE, probes.expect_foreign_code),
     }
 
 

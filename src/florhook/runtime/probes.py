@@ -15,6 +15,7 @@ from . import compiled
 from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
+FOREIGN = 1 << 15  # marks
 marks: list[list[bool]] = []
 """By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""
 
@@ -28,8 +29,18 @@ def reserve_marks(count: int) -> int:
     return first
 
 
+def expect_foreign_code() -> None:
+    """Functions may come by value from a recorded process that had more marks than this one has yet."""
+    nobodys = [False]
+    for number in range(len(marks), FOREIGN):
+        globals()[f"m{number}"] = nobodys
+
+
 def __getattr__(name: str) -> list[bool]:
-    """A mark of the program that sent a function here (cloudpickle, loky): nobody asks for it."""
+    """A mark of the program that sent a function here (cloudpickle, loky): nobody asks for it.
+
+    Where a program is recorded there is no such function: Python would look marks up several times as slowly.
+    """
     if name[:1] == "m" and name[1:].isdecimal():
         return [False]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -139,7 +150,10 @@ def stretch_leave(site: int) -> None:
             pass
 
 
-_INERT = {name: globals()[name] for name in ("loop", "enter", "step", "leave", "hindsight", "handler")}
+_INERT = {
+    name: globals()[name]
+    for name in ("loop", "enter", "step", "leave", "hindsight", "handler", "__getattr__")
+}
 
 
 def use(new: object) -> None:
@@ -148,6 +162,7 @@ def use(new: object) -> None:
         globals().update(handler=new, step=stretch_step, leave=stretch_leave)
     else:
         names = ("loop", "enter", "step", "leave")
+        globals().pop("__getattr__", None)
         globals().update({name: getattr(new, name) for name in names if hasattr(new, name)})
 
 
