@@ -19,6 +19,8 @@ from . import compiled, probes
 if TYPE_CHECKING:
     from ..hook.diff import SourceDiff
 
+PARSE_AGAIN = 50  # times
+
 
 class Program:
     """The user's modules in this process. Ids of sites and marks are of this process; keys hold for any."""
@@ -77,7 +79,7 @@ class Program:
     ) -> tuple[Instrumented, CodeType, set[int]]:
         """What the rewriting gave, its code, and the lines that were added since the record."""
         diff = self.diff(name, path, source)
-        tree = ast.parse(source, path) if diff is None else diff.tree
+        tree = _parsed(source, path) if diff is None else diff.tree
         added = [] if diff is None else diff.added
         info = rewrite(
             tree,
@@ -187,3 +189,17 @@ def _only_loads(code: CodeType) -> bool:
     return bool(code.co_freevars) and names <= {
         "COPY_FREE_VARS", "RESUME", "LOAD_DEREF", "BUILD_TUPLE", "RETURN_VALUE", "CACHE",
     }  # fmt: skip
+
+
+def _parsed(source: bytes, path: str) -> ast.Module:
+    """The syntax tree of a module; once more where another thread parsed at the same time.
+
+    Some versions of CPython (3.11) count the depth of trees in one place for all threads, and raise SystemError where
+    that does not come out even.
+    """
+    for _ in range(PARSE_AGAIN):
+        try:
+            return ast.parse(source, path)
+        except SystemError:
+            continue
+    return ast.parse(source, path)
