@@ -313,11 +313,19 @@ dist.destroy_process_group()
 """
 
 
+LAUNCHERS = {
+    "torch.distributed": ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+    # on a machine without devices this means as many processes over gloo
+    "accelerate": ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+}
+
+
 @pytest.mark.needs_torch
-def test_torchrun(flor: Flor) -> None:
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_torchrun(launcher: str, flor: Flor) -> None:
     """Distributed training: recorded as it is, and each rank's probe prints what it would have."""
-    pytest.importorskip("torch.distributed")
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    pytest.importorskip(launcher)
+    torchrun = LAUNCHERS[launcher]
     flor.write("train.py", DDP)
     calm = {"OMP_NUM_THREADS": "1"}
     plain = flor.python(*torchrun, "train.py", **calm)
