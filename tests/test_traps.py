@@ -443,7 +443,7 @@ REPLAYED = {
         for epoch in range(3):
             with open(f"{folder}/{epoch}.txt", "w") as file:
                 file.write(f"epoch {epoch}")
-            #P print("@@", epoch, number, sorted(os.listdir(folder)), folder[:6])
+            #P print("@@", epoch, number, sorted(os.listdir(folder)), folder[:6], len(os.listdir("runs")))
         #P print("@@", open(f"{folder}/2.txt").read())
     """,
     "an interrupted loop": """

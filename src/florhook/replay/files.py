@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
@@ -159,6 +159,20 @@ class Files:
                     with contextlib.suppress(OSError):
                         if os.lstat(path).st_mtime > NUMBERS:
                             os.utime(path, (number, number), follow_symlinks=False)
+            strangers = list(self._folders_of_the_replay())
+        for path in strangers:
+            self.overlay.forget(path)
+
+    def _folders_of_the_replay(self) -> Iterator[str]:
+        """Those that it made where the run had made others: their names came from the clock or from entropy."""
+        root = self.overlay.version_of("")
+        around = {os.path.dirname(path) for path in self.history.folders}
+        for folder, names, _ in os.walk(root):
+            if folder[len(root) :] in around:
+                for name in names:
+                    path = os.path.join(folder, name)[len(root) :]
+                    if path not in self.history.folders and not os.path.lexists(path):
+                        yield path
 
     def before_read(self, path: str) -> None:
         """The program is about to read the file with that canonical path."""
