@@ -100,9 +100,14 @@ def _place(record: Record, wanted: dict[str, int]) -> tuple[Moment | None, dict[
 
 
 def _all_are_known(record: Record, name: str) -> bool:
-    """Whether the record has the values that a loop variable had in all iterations."""
+    """Whether the record has the values that a loop variable had in all iterations.
+
+    Not those of loops inside others: executions that took no time have no rows.
+    """
     loops = [loop for loop in record.loops.values() if name in dict(loop.site.labels)]
-    return bool(loops) and all(len(loop.iterations) >= loop.known and not loop.site.tight for loop in loops)
+    return bool(loops) and all(
+        loop.row.parent < 0 and len(loop.iterations) >= loop.known and not loop.site.tight for loop in loops
+    )
 
 
 class Visit(Attempt):
