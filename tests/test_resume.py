@@ -312,6 +312,7 @@ BRANCH = """
         for index in range(2):
             weights[index] -= rate * weights[index] * (1 - 0.1 * epoch)
         print(epoch, weights)
+        __import__("time").sleep(0.004)  # longer than a checkpoint may cost at most
     print("end", weights)
 """
 

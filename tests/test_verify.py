@@ -107,7 +107,7 @@ def test_a_data_file_that_was_changed_is_named(flor: Flor) -> None:
 
 def test_digests_are_kept_where_bytes_are_not(flor: Flor) -> None:
     """With a budget that has no room for checkpoints, what is executed is verified all the same."""
-    body = "weights[1] += total; big = bytearray(random.randbytes(4_000_000)); time.sleep(0.3)"
+    body = "weights[1] += total; big = bytearray(random.randbytes(4_000_000)); time.sleep(0.5)"
     flor.write("train.py", STEPS.format(body=body))
     assert flor("train.py", FLOR_EPSILON="0.05").returncode == 0
     flor.write("train.py", STEPS.format(body=body + "; print('@@', weights)"))

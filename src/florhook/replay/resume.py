@@ -41,7 +41,7 @@ from ..store.inherit import Heritage
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, RunRow, SourceRow
 from ..store.store import Store
-from .files import LATER, FileHistory, Files, opened_now
+from .files import CLOCK, LATER, FileHistory, Files, opened_now
 from .handover import SOME, AppendWatch, Handover
 from .overlay import Overlay
 from .record import Record
@@ -336,7 +336,10 @@ class Attempt:
         for name in files_below(self.folder, str(self.settings.home)) or ():
             path = os.path.realpath(os.path.join(self.folder, name))
             with contextlib.suppress(OSError):
-                if run.origin + taken < os.stat(path).st_mtime <= ended + LATER:
+                now = os.stat(path)
+                # Clocks of files are coarser: written just before that place, or just after?
+                is_longer = self.history.size_at(path, taken) not in (None, now.st_size)
+                if run.origin + taken - CLOCK * is_longer < now.st_mtime <= ended + LATER:
                     found.add(path)
         return found
 
