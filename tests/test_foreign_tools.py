@@ -285,7 +285,7 @@ OBSERVERS = """
     for i in range(10):
         kept.append(bytearray(100_000 + i))
     top = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, __file__)]).statistics("lineno")[0]
-    print(os.path.basename(top.traceback[0].filename), top.traceback[0].lineno, top.count, top.size > 1_000_000)
+    print(os.path.basename(top.traceback[0].filename), top.traceback[0].lineno, top.count > 20, top.size > 1_000_000)
     tracemalloc.stop()
 
     variable = contextvars.ContextVar("variable", default=0)
