@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,11 @@ def measure(pairs: int) -> list[Figure]:
         return [*_start_up(folder, pairs), *_loops(folder, pairs), _project(folder, pairs)]
 
 
+def environ() -> dict[str, str]:
+    """As a user has it: nothing that steers Python (to leave bytecode unwritten, say), nor florhook."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FLOR"))}
+
+
 def _start_up(folder: Path, pairs: int) -> list[Figure]:
     (folder / "nothing.py").write_text("")
     plain = _timed(folder, "nothing.py")
@@ -77,7 +83,9 @@ def _start_up(folder: Path, pairs: int) -> list[Figure]:
 def _timed(folder: Path, *arguments: str) -> Callable[[], float]:
     def run() -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, *arguments], cwd=folder, check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, *arguments], cwd=folder, check=True, stdin=subprocess.DEVNULL, env=environ()
+        )
         return time.perf_counter() - began
 
     return run
@@ -97,7 +105,12 @@ def _told(folder: Path, *arguments: str) -> Callable[[], float]:
 
     def run() -> float:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=folder, check=True, capture_output=True, text=True
+            [sys.executable, *arguments],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environ(),
         )
         return float(done.stdout)
 
