@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,12 +59,13 @@ def _launcher() -> psutil.Process | None:
     """The process that gave the ranks their numbers: the nearest one around that has none."""
     import psutil  # which takes long, and is needed by ranks only
 
-    try:
+    with contextlib.suppress(psutil.Error):
         for process in psutil.Process().parents():
-            if MARK not in process.environ():
-                return process
-    except (psutil.Error, OSError):
-        pass
+            try:
+                if MARK not in process.environ():
+                    return process
+            except (psutil.Error, OSError):
+                return process  # another user's: no rank of this launch
     return None
 
 
