@@ -51,11 +51,10 @@ from opcode import opmap
 from types import CodeType
 from typing import TypeVar
 
-from .facts import Fact, Facts
+from .facts import SCOPES, Fact, Facts, FunctionNode
 from .quiet import without_syntax_warnings
 from .sites import Instrumented, Site
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 LoopNode = ast.For | ast.While
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
 HOLDERS = (ast.ExceptHandler, ast.match_case)
@@ -69,9 +68,6 @@ PLAIN_STATEMENTS = (
     ast.Import,
     ast.ImportFrom,
 )
-CALLING = (ast.Call, ast.With, ast.Import, ast.ImportFrom, ast.ClassDef)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
 PROBE = "__flor__"
 NO_LINE = -1
