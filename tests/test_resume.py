@@ -212,6 +212,47 @@ def test_a_run_killed_from_outside_at_any_time_goes_on(flor: Flor, seed: int) ->
     assert (done.stdout, outcome(flor)) == wanted
 
 
+TWICE = """
+    import os, signal, sys, time
+
+    def work(epoch):
+        for step in range(3):
+            if os.path.exists("die") and epoch == int(open("die").read()):
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.01)
+
+    HOW
+    for epoch in range(8):
+        LINE
+        work(epoch)
+    print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("opening", "line"),
+    [
+        ('log = open("log.txt", "w")', 'print("epoch", epoch, file=log)'),
+        ('log = open("log.txt", "w")', 'print("epoch", epoch, file=log, flush=True)'),
+        ('open("log.txt", "w").close()', 'with open("log.txt", "a") as log: log.write(f"epoch {epoch}\\n")'),
+        ("pass", 'with open("log.txt", "a") as log: log.write(f"epoch {epoch}\\n")'),
+    ],
+    ids=["open", "flushed", "again", "appended"],
+)
+def test_a_file_is_continued_twice(flor: Flor, opening: str, line: str) -> None:
+    """A line that lies in the file just before the point belongs to it, whichever run wrote it."""
+    flor.write("train.py", TWICE.replace("HOW", opening).replace("LINE", line))
+    wanted = plainly(flor, "train.py")
+    for mode, epoch in (("record", 2), ("resume", 5)):
+        (flor.folder / "die").write_text(str(epoch))
+        done = flor("train.py", FLOR_MODE=mode, FLOR_EPSILON="inf")
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    (flor.folder / "die").unlink()
+    output, _ = resume(flor, "train.py", FLOR_EPSILON="inf")
+    assert (output, outcome(flor)) == wanted
+    assert wanted[1]["log.txt"].decode().split() == [w for n in range(8) for w in ("epoch", str(n))]
+
+
 HEAVY = """
     import os, signal
     import numpy as np

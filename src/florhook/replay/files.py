@@ -82,6 +82,10 @@ class FileHistory:
             return False
         return found.st_size != row.size or found.st_mtime_ns > row.changed + CLOCK_NS
 
+    def written_by(self, seconds: float) -> set[str]:
+        """The files that were opened for writing until so many seconds after the start; some may still be open."""
+        return {path for path, first in self.written.items() if first <= seconds and path not in self.folders}
+
     def size_at(self, path: str, seconds: float) -> int | None:
         """How long a file was that nobody but appending lines has changed since, so many seconds after the start."""
         rows = [row for row in self.rows if row.path == path]

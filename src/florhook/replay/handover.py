@@ -32,6 +32,7 @@ class Handover:
     def __init__(self, overlay: Overlay, kept: Path) -> None:
         self.overlay, self.kept = overlay, kept
         self.cut: list[str] = []  # the files of which something was
+        self.known: set[str] = set()  # files that are open for writing and are as the checkpoint knows them
         self.unknown: set[str] = set()  # files that are open for writing without the checkpoint knowing them
         self._upper = overlay.version_of("")
         self._given: set[str] = set()
@@ -92,8 +93,9 @@ class Handover:
         self._given.add(path)
         offset = os.lseek(descriptor, 0, os.SEEK_CUR)
         new = os.open(path, flags & (os.O_ACCMODE | os.O_APPEND) | os.O_CLOEXEC)
+        if writes:
+            (self.known if known else self.unknown).add(os.path.realpath(path))
         if writes and not known:
-            self.unknown.add(os.path.realpath(path))
             os.lseek(new, 0, os.SEEK_END)
         else:
             os.lseek(new, offset, os.SEEK_SET)

@@ -270,6 +270,8 @@ class Attempt:
             self.program, recording, self.settings.epsilon, row.origin, self.started
         )
         recorder.files = self.opened = OpenedFiles(recorder.now, str(self.settings.home))
+        if self.point is not None:
+            self.opened.goes_on(self.history.written_by(self.point.checkpoint.taken))
         self.opened.install()
         recording.inherit(self._heritage(resumer))
         for library in self.new_states:
@@ -303,7 +305,7 @@ class Attempt:
             handover.run(self.program.user_modules, [file.fileno() for file in files if not file.closed])
         except OSError as error:
             self._cannot(f"{error.filename}: {error.strerror}")
-        late = self._written_after(self.point.checkpoint.taken)
+        late = self._written_after(self.point.checkpoint.taken) - handover.known
         late -= self._cut_appended(handover, late - handover.unknown, self.point.checkpoint.taken)
         AppendWatch(late - set(handover.cut)).tell(late & handover.unknown)
         if handover.cut:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -41,6 +41,11 @@ class OpenedFiles:
 
     def install(self) -> None:
         sys.addaudithook(self._hook)
+
+    def goes_on(self, written: Iterable[str]) -> None:
+        """The run continues one that wrote these files."""
+        for name in written:
+            self.written.setdefault(name, -1)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         try:
