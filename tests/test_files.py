@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 from conftest import Flor
 from test_record_replay import probe, record, replay
 
-from florhook.replay.files import FileHistory, Version
+from florhook.replay.files import FileHistory, Found, Version
+from florhook.runtime.opened import content_digest
+from florhook.store.rows import FileRow
 
 STARTED, ENDED, NOW = 1000.0, 1100.0, 2e9
+
+
+def at(seconds: float | None, path: str = "") -> Found | None:
+    return None if seconds is None else Found(path, 3, int(seconds * 1e9))
 
 
 @pytest.mark.parametrize(
@@ -25,9 +32,15 @@ STARTED, ENDED, NOW = 1000.0, 1100.0, 2e9
         (1015.0, 0.0, Version.OF_THE_RUN),  # the overlay's is from before that
         (1015.0, NOW, Version.AS_IT_IS),  # written by the replay after the last jump
         (1035.0, 1.0, Version.OF_THE_RUN),
+        (1039.995, None, Version.UNKNOWN),  # in the last moment of the second part, or just after it?
         (1015.0, 1.0, Version.AS_IT_IS),  # the replay wrote it between the two
         (1005.0, 0.0, Version.AS_IT_IS),  # last written in a part that was executed
-        (1009.995, 0.0, Version.AS_IT_IS),  # in its last moment, and by the replay too
+        (
+            1009.995,
+            0.0,
+            Version.UNKNOWN,
+        ),  # in its last moment, by the replay too, or in the first of the skipped?
+        (1009.98, 0.0, Version.AS_IT_IS),
         (1029.995, 0.0, Version.UNKNOWN),  # just before or just in the second part?
         (1050.0, None, Version.UNKNOWN),  # written again later: the version of now is nowhere
         (1050.0, 0.0, Version.UNKNOWN),
@@ -40,12 +53,48 @@ def test_the_time_of_the_last_write_tells_the_version(
     history = FileHistory(STARTED, ENDED)
     history.jumped(10.0, 20.0)
     history.jumped(30.0, 40.0)
-    assert history.version(users, overlays) is version
+    assert history.version(at(users), at(overlays)) is version
 
 
 def test_without_a_jump_everything_is_as_it_is() -> None:
     """Nothing was skipped, so the replay has written what the run had written."""
-    assert FileHistory(STARTED, ENDED).version(1030.0, NOW) is Version.AS_IT_IS
+    assert FileHistory(STARTED, ENDED).version(at(1030.0), at(NOW)) is Version.AS_IT_IS
+
+
+def test_what_was_noted_at_the_place_tells_the_version(tmp_path: Path) -> None:
+    """A file that is what it was at the checkpoint holds; else the overlay's, if that has the content of then."""
+    users, overlays = tmp_path / "users", tmp_path / "overlays"
+    users.write_bytes(b"new")
+    overlays.write_bytes(b"old")
+    os.utime(users, (1039.999, 1039.999))
+    os.utime(overlays, (0, 0))
+    new, old = content_digest(str(users), 3), content_digest(str(overlays), 3)
+    changed = os.stat(users).st_mtime_ns
+    for row, version in (
+        (FileRow("log", "size", 40.0, 3, changed), Version.UNKNOWN),  # it may have been written again at once
+        (FileRow("log", "size", 40.0, 3, changed - 10**9), Version.UNKNOWN),
+        (FileRow("log", "gone", 40.0, -1, 0), Version.GONE),
+    ):
+        assert version_at_40([row], users, overlays) is version
+    size = FileRow("log", "size", 40.0, 3, changed)
+    assert (
+        version_at_40([size, FileRow("log", "content", 40.0, 3, new)], users, overlays) is Version.OF_THE_RUN
+    )
+    assert version_at_40([size, FileRow("log", "content", 40.0, 3, old)], users, overlays) is Version.AS_IT_IS
+    later = [FileRow("log", "size", 41.0, 3, changed), FileRow("log", "content", 41.0, 3, new)]
+    assert (
+        version_at_40([size, FileRow("log", "content", 40.0, 3, old), *later], users, overlays)
+        is Version.AS_IT_IS
+    )
+    settled = FileRow("log", "size", 39.0, 3, int(1035e9))
+    os.utime(users, (1035, 1035))
+    assert version_at_40([settled], users, overlays) is Version.OF_THE_RUN
+
+
+def version_at_40(rows: list[FileRow], users: Path, overlays: Path) -> Version:
+    history = FileHistory(STARTED, ENDED, rows)
+    history.jumped(10.0, 40.0)
+    return history.version(Found.at(str(users)), Found.at(str(overlays)), history.known("log"))
 
 
 BEST = """
@@ -226,3 +275,58 @@ def test_a_log_that_was_rewritten_later_runs_in_full(flor: Flor) -> None:
     out, stats = replay(flor, "train.py")
     assert out.splitlines() == [f"@@ {[str(epoch) for epoch in range(last)]}" for last in (3, 6)]
     assert stats["iterations_skipped"] == 0
+
+
+EACH = """
+    import os, time
+    def main():
+        total = 0
+        for epoch in range(4):
+            for step in range(5):
+                total += step
+                time.sleep(0.004)
+            BEFORE
+            for step in range(3):
+                INSIDE
+                time.sleep(0.002)
+            AFTER
+            text = open("log.txt").read() if os.path.exists("log.txt") else "none"
+        return text
+    main()
+"""
+
+
+@pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
+@pytest.mark.parametrize(
+    ("before", "inside", "after"),
+    [
+        ('open("log.txt", "a").write(f"{epoch};")', "pass", "pass"),
+        ("pass", 'open("log.txt", "a").write(f"{epoch};")', "pass"),
+        ("pass", "pass", 'open("log.txt", "a").write(f"{epoch};")'),
+        ('open("log.txt", "w").write(f"{epoch};")', 'open("log.txt", "r+").write(f"{step}")', "pass"),
+        (
+            'open("log.txt", "w").write(f"{epoch};")',
+            'os.path.exists("log.txt") and os.remove("log.txt")',
+            "pass",
+        ),
+        ("pass", 'open("new", "w").write(f"{epoch}.{step}"); os.replace("new", "log.txt")', "pass"),
+        ("pass", "pass", 'open("new", "w").write(f"{epoch}"); os.replace("new", "log.txt")'),
+        ("pass", 'open("log.txt", "w").write("long" * 9)', 'os.truncate("log.txt", epoch)'),
+    ],
+)
+def test_a_file_written_around_a_skipped_loop(
+    flor: Flor, before: str, inside: str, after: str, epsilon: str
+) -> None:
+    """However close to the loop's beginning or end it is written, the probe sees what the run saw."""
+    program = EACH.replace("BEFORE", before).replace("INSIDE", inside).replace("AFTER", after)
+    flor.write("train.py", program)
+    record(flor, "train.py", FLOR_EPSILON=epsilon)
+    size = 'os.path.exists("log.txt") and os.path.getsize("log.txt")'
+    probe(flor, "train.py", "text = open(", f"print('@@', epoch, {size}, text)")
+    done = flor("train.py", FLOR_MODE="replay")
+    left = sorted(path for path in flor.folder.iterdir() if path.is_file() and path.suffix != ".py")
+    for path in left:
+        path.unlink()
+    wanted = flor.python("train.py").stdout
+    assert (done.stdout, done.returncode) == (wanted, 0)
+    assert wanted.count("@@") == 4

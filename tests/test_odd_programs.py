@@ -21,6 +21,47 @@ PROGRAMS = {
                 pass
             next(numbers, None)
     """,
+    "worker threads that a loop sends home": """
+        import queue, threading, time
+        tasks, done = queue.Queue(), []
+        def worker():
+            while (i := tasks.get()) is not None:
+                done.append(i * i)
+        threads = [threading.Thread(target=worker) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for i in range(6):
+            tasks.put(i)
+            time.sleep(0.02)
+        for thread in threads:
+            tasks.put(None)
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join()
+        total = 0
+        for n in range(4):
+            total += sum(done) * n
+        #P print("@@", total, [thread.is_alive() for thread in threads])
+    """,
+    "a thread of a class of its own, that nobody holds": """
+        import threading, time
+        stop = threading.Event()
+        counts = []
+        class Beat(threading.Thread):
+            def run(self):
+                while not stop.wait(0.001):
+                    pass
+                counts.append(1)
+        Beat().start()
+        for n in range(5):
+            time.sleep(0.002)
+        stop.set()
+        while not counts:
+            time.sleep(0.001)
+        for n in range(5):
+            counts.append(n)
+        #P print("@@", counts)
+    """,
     "attributes of enum members": """
         import enum
         class Color(enum.Enum):

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
+from ..runtime.opened import COARSE_NS, DIGESTED, content_digest
 from ..state.restore import CannotRestoreError
 from ..store.rows import FileRow, RunRow
 from .overlay import Overlay
@@ -26,6 +29,7 @@ from .sources import path_now
 CLOCK_NS = 1_000_000  # nanoseconds that a copy of a file may lose
 CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be
 NUMBERS = 1e8  # below are numbers of jumps, above are times
+NOTED = ("size", "gone", "content")
 LATER = 2.0  # seconds after the end of the run: the file was changed by somebody else
 
 
@@ -34,6 +38,48 @@ class Version(Enum):
     OF_THE_RUN = auto()  # the user's file, as the run left it
     UNKNOWN = auto()  # a version that is nowhere
     CHANGED_SINCE = auto()  # the user's file, which is not the run's any more
+    GONE = auto()  # none: the run had deleted it
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that is there now."""
+
+    path: str
+    size: int  # bytes
+    changed: int  # nanoseconds since the epoch, or the number of a jump
+
+    @classmethod
+    def at(cls, path: str) -> Found | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return cls(path, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the run noted of a file at a checkpoint."""
+
+    at: float  # seconds since the start of the run
+    size: int  # bytes; -1: it was not there
+    changed: int = 0  # nanoseconds since the epoch
+    digest: int = -1
+    certain: bool = False  # a write after this would have changed the time
+
+    def is_this(self, file: Found | None) -> bool:
+        """Whether nobody has written to the file since."""
+        if file is None or file.size != self.size or abs(file.changed - self.changed) > CLOCK_NS:
+            return False
+        if self.digest == -1:
+            return self.certain
+        return content_digest(file.path, self.size) == self.digest
+
+    def holds(self, file: Found | None) -> bool:
+        """Whether the file has the same content, whenever it was written."""
+        whole = file is not None and file.size == self.size <= DIGESTED and self.digest != -1
+        return whole and content_digest(file.path, self.size) == self.digest  # type: ignore[union-attr]
 
 
 class FileHistory:
@@ -45,15 +91,26 @@ class FileHistory:
         self.rows = list(opened)
         self.read: dict[str, FileRow] = {}
         self.written: dict[str, float] = {}  # since when
+        self.noted: dict[str, list[Known]] = {}  # in the order of time
         self.folders = {row.path for row in self.rows if row.how == "folder"}
         for row in self.rows:
             if row.how == "read":
                 self.read.setdefault(row.path, row)
+            elif row.how in NOTED:
+                self._note(row)
             else:
                 self.written.setdefault(row.path, row.at)
         self.skipped: list[tuple[float, float]] = []
         self.restored_at = 0.0
         self.place = 0.0  # the same since the start of the run: sizes were noted at exactly such a time
+
+    def _note(self, row: FileRow) -> None:
+        found = self.noted.setdefault(row.path, [])
+        if row.how != "content":
+            age = (self.started + row.at) * 1e9 - row.changed
+            found.append(Known(row.at, row.size, row.changed, certain=age > COARSE_NS))
+        elif found and found[-1].at == row.at:
+            found[-1] = replace(found[-1], digest=row.changed)
 
     def jumped(self, before: float, after: float) -> None:
         """The replay went from one place of the run to a later one; seconds since the start of the run."""
@@ -88,27 +145,56 @@ class FileHistory:
 
     def size_at(self, path: str, seconds: float) -> int | None:
         """How long a file was that nobody but appending lines has changed since, so many seconds after the start."""
-        rows = [row for row in self.rows if row.path == path]
-        sizes = [row.size for row in rows if row.how == "size" and row.at <= seconds]
-        rewritten = any(row.how == "write" and row.at > seconds for row in rows)
-        return None if rewritten or not sizes else sizes[-1]
+        rewritten = any(row.how == "write" and row.at > seconds for row in self.rows if row.path == path)
+        known = self.known(path, seconds)
+        return None if rewritten or known is None or known.size < 0 else known.size
 
-    def version(self, users: float | None, overlays: float | None) -> Version:
-        """Which version holds here, by the times of the user's file and of the overlay's (None: there is none)."""
-        if users is None or users < self.started - CLOCK:
+    def known(self, path: str, seconds: float | None = None) -> Known | None:
+        """What was noted last of a file until then, or until the place that the replay is at."""
+        noted = self.noted.get(path, [])
+        index = bisect_right(noted, self.place if seconds is None else seconds, key=lambda each: each.at)
+        return noted[index - 1] if index else None
+
+    def only_appended(self, path: str) -> bool:
+        """Whether no writer of it could change what was already there."""
+        return not any(row.how == "write" for row in self.rows if row.path == path)
+
+    def version(self, users: Found | None, overlays: Found | None, known: Known | None = None) -> Version:
+        """Which version of a file holds at the place that the replay is at (None: there is none there)."""
+        if not self.skipped or (overlays is not None and overlays.changed > NUMBERS * 1e9):
+            return self._without_a_jump(users, overlays)
+        if known is not None:
+            if known.size < 0:
+                return Version.GONE
+            if known.is_this(users):
+                return Version.OF_THE_RUN
+            return Version.AS_IT_IS if known.holds(overlays) else Version.UNKNOWN
+        return self._by_time(users, overlays)
+
+    def _without_a_jump(self, users: Found | None, overlays: Found | None) -> Version:
+        later = users is not None and self.ended is not None and users.changed > (self.ended + LATER) * 1e9
+        return Version.CHANGED_SINCE if later and overlays is None else Version.AS_IT_IS
+
+    def _by_time(self, users: Found | None, overlays: Found | None) -> Version:
+        """Where nothing was noted of it: C code wrote it, or the run did not write it at all.
+
+        A time may be earlier than the write by the grain of the file system's clock. So one that lies just before an
+        end of a skipped part tells nothing.
+        """
+        written = None if users is None else users.changed / 1e9
+        if written is None or written < self.started - CLOCK:
             return Version.AS_IT_IS
-        if self.ended is not None and users > self.ended + LATER:
+        if self.ended is not None and written > self.ended + LATER:
             return Version.CHANGED_SINCE if overlays is None else Version.AS_IT_IS
-        if not self.skipped or (overlays is not None and overlays > NUMBERS):
-            return Version.AS_IT_IS
+        if written > self.restored_at - CLOCK:
+            return Version.UNKNOWN
         if overlays is None:
-            return Version.UNKNOWN if users > self.restored_at else Version.OF_THE_RUN
-        written = int(overlays)
-        if any(before < users <= after for before, after in self.skipped[written:]):
             return Version.OF_THE_RUN
-        # Just before a skipped part, or in it? Before it if the replay wrote it there.
-        near = any(before - CLOCK <= users <= before for before, _ in self.skipped[written + 1 :])
-        return Version.UNKNOWN if near or users > self.restored_at else Version.AS_IT_IS
+        number = round(overlays.changed / 1e9)
+        if any(before < written <= after for before, after in self.skipped[number:]):
+            return Version.OF_THE_RUN
+        near = any(before - CLOCK <= written <= before for before, _ in self.skipped[number:])
+        return Version.UNKNOWN if near else Version.AS_IT_IS
 
 
 def opened_now(rows: Iterable[FileRow], run: RunRow) -> list[FileRow]:
@@ -148,9 +234,7 @@ class Files:
         for path in sorted(self._hidden - self.history.folders):
             if self.history.made_later(path):
                 continue  # file times are coarser
-            with self.overlay.paused():
-                shown = _time_of(self.overlay.version_of(path))
-                version = self.history.version(_time_of(path), shown)
+            version = self._version(path)
             # Written before this place and again later, it is there; what is in it is asked when it is read.
             there = version is Version.UNKNOWN and path in self.history.written
             if there or version is Version.OF_THE_RUN:
@@ -164,8 +248,11 @@ class Files:
                         if os.lstat(path).st_mtime > NUMBERS:
                             os.utime(path, (number, number), follow_symlinks=False)
             strangers = list(self._folders_of_the_replay())
-        for path in strangers:
+        gone = [path for path in self.history.noted if self._version(path) is Version.GONE]
+        for path in (*strangers, *gone):
             self.overlay.forget(path)
+        self._hidden.update(gone)
+        self.overlay.hide(gone)
 
     def _folders_of_the_replay(self) -> Iterator[str]:
         """Those that it made where the run had made others: their names came from the clock or from entropy."""
@@ -184,8 +271,8 @@ class Files:
             return
         if path in self._hidden and self.history.made_later(path):
             return
+        version = self._version(path)
         with self.overlay.paused():
-            version = self.history.version(_time_of(path), _time_of(self.overlay.version_of(path)))
             if path in self.history.read and path not in self._told and self.history.was_changed(path):
                 self._told.add(path)
                 self.changed(path)
@@ -198,22 +285,26 @@ class Files:
             self._told.add(path)
             self.changed(path)
 
+    def _version(self, path: str) -> Version:
+        with self.overlay.paused():
+            overlays = Found.at(self.overlay.version_of(path))
+            return self.history.version(Found.at(path), overlays, self.history.known(path))
+
     def _was_cut(self, path: str) -> bool:
         """Give the overlay what a file held at this place, if all that came later was appended to it."""
-        size = self.history.size_at(path, self.history.place)
-        if size is None:
+        known = self.history.known(path)
+        if known is None or known.size < 0 or known.digest == -1:
+            return False
+        if known.size > DIGESTED and not self.history.only_appended(path):
             return False
         with self.overlay.paused():
-            try:
-                with open(path, "rb") as source:
-                    data = source.read(size)
-            except OSError:
+            if content_digest(path, known.size) != known.digest:
                 return False
-        if len(data) < size:
-            return False
+            with open(path, "rb") as source:
+                data = source.read(known.size)
         self._hidden.discard(path)
         self.overlay.forget(path)
-        copy = self.overlay.writable(path)
+        copy = self.overlay.writable(path, keep=False)
         with self.overlay.paused(), open(copy, "wb") as target:
             target.write(data)
         return True

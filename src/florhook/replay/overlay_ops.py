@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from florhook.replay.overlay_listing import Entry, Listing
@@ -13,6 +15,10 @@ from florhook.replay.overlay_real import real
 from florhook.replay.overlay_tree import Layer, Place, Tree, fail, folder_of, join, may
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+ASKING = ("genericpath", "posixpath", "pathlib", "pathlib._local", "os", "shutil", "tempfile")
+OF_FILES = ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "is_file", "is_dir", "is_symlink")
+OF_PATHS = ("realpath", "_joinrealpath", "resolve", "mkdir", "makedirs", "walk", "_walk")
+WHETHER = frozenset((*OF_FILES, *OF_PATHS))
 UNNAMED = getattr(os, "O_TMPFILE", 0)
 
 
@@ -55,11 +61,11 @@ class Operations:
             slash = _slash(path)
             follows = bool(slash) or (follow and kwargs.get("follow_symlinks", True))
             place = self.place(path, kwargs.get("dir_fd"), follows)
-            if place is None or place.as_spelled:
-                return original(path, *args, **kwargs)
-            if place.layer is Layer.ABSENT:
+            if place is not None and (place.layer is Layer.ABSENT or not _asks_only_whether()):
                 self._announce(path, kwargs.get("dir_fd"))
                 place = self.place(path, kwargs.get("dir_fd"), follows) or place
+            if place is None or place.as_spelled:
+                return original(path, *args, **kwargs)
             kwargs.pop("dir_fd", None)
             return original(_as_given(path, place.real + slash), *args, **kwargs)
 
@@ -75,6 +81,7 @@ class Operations:
             follows = bool(slash) or (follow and kwargs.get("follow_symlinks", True))
             if isinstance(path, int):
                 path = self._users_file(path)
+            self._announce(path, kwargs.get("dir_fd"))
             place = self.place(path, kwargs.get("dir_fd"), follows)
             if place is None:
                 return original(path, *args, **kwargs)
@@ -124,7 +131,7 @@ class Operations:
 
     def _announce(self, path: Any, dir_fd: int | None = None) -> None:
         """Say that a file is about to be read, since what there is to read may be decided then."""
-        if self.before_read is None:
+        if self.before_read is None or isinstance(path, int):
             return
         place = self.place(path, dir_fd)
         if place is not None and place.layer is not Layer.THROUGH:
@@ -244,6 +251,7 @@ class Operations:
         dst_dir_fd: int | None = None,
         follow_symlinks: bool = True,
     ) -> None:
+        self._announce(src, src_dir_fd)
         source = self.place(src, src_dir_fd, follow=False)
         if source is not None and not text_of(dst):
             self._need(source)
@@ -312,6 +320,7 @@ class Operations:
     def rename(
         self, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
+        self._announce(src, src_dir_fd)
         source = self.place(src, src_dir_fd, follow=False)
         if source is not None and not text_of(dst):
             self._tree.parent(source.path)
@@ -443,6 +452,8 @@ class Operations:
 
     def writable(self, path: Any, keep: bool) -> Any:
         """The path at which C code may write; the present contents are there if `keep`."""
+        if keep:
+            self._announce(path)
         place = self.place(path)
         if place is None or place.layer is Layer.THROUGH:
             return _at(place, path)
@@ -454,6 +465,18 @@ class Operations:
         """A path at which C code fails to write, in its own words, where `writable` raises."""
         place = self.place(path)
         return path if place is None or place.layer is not Layer.ABSENT else place.real
+
+
+def _asks_only_whether() -> bool:
+    """Whether who calls a function of the overlay wants to know that there is something, and not what it is."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(2):  # `Path.exists` calls `Path.stat`
+        if frame is None:
+            return False
+        if frame.f_code.co_name in WHETHER and frame.f_globals.get("__name__") in ASKING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def text_of(path: Any) -> str | None:

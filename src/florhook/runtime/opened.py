@@ -9,22 +9,28 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
+
+import xxhash
 
 from ..store.rows import FileRow
 from . import probes
 
 MOST_FILES = 20_000  # of each sort, and times of writing anew: a data set of a million pictures is not listed
 WRITES = os.O_WRONLY | os.O_RDWR
-EVENTS = ("open", "os.mkdir", "os.fork")
+EVENTS = ("open", "os.mkdir", "os.fork", "os.rename", "os.truncate")
 STARTERS = (
     "multiprocessing.popen_spawn_posix",
     "multiprocessing.popen_forkserver",
 )  # they write to a new process
 LOADERS = "torch.utils.data"  # whose worker processes are nothing that a replay looks into
 CODE = (".py", ".pyc", ".so")
+COARSE_NS = 20_000_000  # nanoseconds: within this a file may be written again and keep its time
+DIGESTED = 1 << 20  # bytes of a file's end
+MOST_DIGESTS = 64  # at a checkpoint
 
 
 class OpenedFiles:
@@ -34,7 +40,7 @@ class OpenedFiles:
         self.now, self.home = now, home.rstrip(os.sep) + os.sep
         self.active = True
         self.read: set[str] = set()
-        self.written: dict[str, int] = {}  # the size that was noted last
+        self.written: dict[str, tuple[int, int, bool] | None] = {}  # size, time and certainty noted last
         self._new: list[FileRow] = []
         self._writes = 0
         self.child_mark: int | None = None  # to be set when the program starts a process
@@ -45,7 +51,7 @@ class OpenedFiles:
     def goes_on(self, written: Iterable[str]) -> None:
         """The run continues one that wrote these files."""
         for name in written:
-            self.written.setdefault(name, -1)
+            self.written.setdefault(name, None)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         try:
@@ -55,6 +61,8 @@ class OpenedFiles:
                 self._opened(*arguments)
             elif event == "os.fork":
                 self._started_child()
+            elif event != "os.mkdir":
+                self._written_anew(arguments[event == "os.rename"])
             else:
                 self._made_folder(arguments[0])
         except Exception:  # whatever is odd about this file, the program opens it
@@ -77,7 +85,12 @@ class OpenedFiles:
             if not appends or name not in self.written:
                 self._writes += 1
                 self._new.append(FileRow(name, "append" if appends else "write", self.now(), -1, 0))
-            self.written.setdefault(name, -1)
+            self.written.setdefault(name, None)
+
+    def _written_anew(self, path: Any) -> None:
+        """A file gets another content at once: it takes the place of one, or is cut."""
+        if isinstance(path, (str, bytes)):
+            self._opened(path, "w", 0)
 
     def _started_child(self) -> None:
         """Nobody can see into it: a replay runs this part again if a probe may lie in it."""
@@ -100,16 +113,40 @@ class OpenedFiles:
         new, self._new = self._new, []
         return new
 
-    def note_sizes(self, taken: float) -> None:
-        """At a checkpoint that was taken then: how long the files are that the program writes."""
+    def note_states(self, taken: float) -> None:
+        """At a checkpoint that is taken then: what the files are that the program writes."""
+        now, digests = time.time_ns(), 0
         for name, before in self.written.items():
             try:
                 found = os.stat(name)
             except OSError:
+                state, how = (-1, 0, True), "gone"
+            else:
+                if not stat.S_ISREG(found.st_mode):
+                    continue
+                certain = now - found.st_mtime_ns > COARSE_NS  # a later write will change the time
+                state, how = (found.st_size, found.st_mtime_ns, certain), "size"
+            if state == before and state[2]:
                 continue
-            if found.st_size != before and stat.S_ISREG(found.st_mode):
-                self.written[name] = found.st_size
-                self._new.append(FileRow(name, "size", taken, found.st_size, found.st_mtime_ns))
+            self.written[name] = state
+            self._new.append(FileRow(name, how, taken, state[0], state[1]))
+            if how == "size" and digests < MOST_DIGESTS:
+                digests += 1
+                self._new.append(FileRow(name, "content", taken, state[0], content_digest(name, state[0])))
+
+
+def content_digest(path: str, size: int) -> int:
+    """63 bits of a digest of the last MiB before a position of a file; -1 if it cannot be read or is shorter."""
+    start = max(0, size - DIGESTED)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            data = os.pread(descriptor, size - start, start)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return -1
+    return xxhash.xxh3_64_intdigest(data) >> 1 if len(data) == size - start else -1
 
 
 def starts_loader() -> bool:

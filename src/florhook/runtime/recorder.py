@@ -34,6 +34,7 @@ from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
 from .roots import roots
+from .threads import running_threads
 
 if TYPE_CHECKING:
     from .agreement import Agreement
@@ -547,6 +548,8 @@ class Recorder(Tracker):
             Piece(("table", context.site_id), memoryview(table), compress=True),
             *(Piece(leaf.key, leaf.view) for leaf in scan.leaves),
         ]
+        if self.files is not None:
+            self.files.note_states(row.taken)
         self._flush_output()  # first, so that no checkpoint is there without what had been printed by then
         taken = self.recording.checkpoint(row, pieces)
         seconds = time.perf_counter() - began
@@ -561,8 +564,6 @@ class Recorder(Tracker):
         self.checkpoints += 1
         self.places += iteration != 0
         watch.checkpoints += 1
-        if self.files is not None:
-            self.files.note_sizes(row.taken)
         watch.checkpoint_ran = self.ran()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
@@ -579,7 +580,8 @@ class Recorder(Tracker):
         unreadable = outline.unreadable() if outline is not None else None
         if unreadable is not None:
             return [f"the place in {unreadable} cannot be read"]
-        return [*scan.blockers(context.entry, driven, self._pinned(context)), *self._running_threads()]
+        running = [f"thread {name} is running" for name in running_threads(self.program.user_modules)]
+        return [*scan.blockers(context.entry, driven, self._pinned(context)), *running]
 
     @staticmethod
     def _is_fixed(context: Context, name: tuple[Any, ...]) -> bool:
@@ -599,14 +601,6 @@ class Recorder(Tracker):
         """What the loops around iterate over: they hold it where no restore comes to."""
         around = (each.extra.flow for each in self.stack if each is not context and each.extra is not None)
         return {each for flow in around if flow is not None for each in iterated_over(flow)}
-
-    def _running_threads(self) -> list[str]:
-        """Threads that run the user's code are at a place that no checkpoint holds."""
-        return [
-            f"thread {thread.name} is running"
-            for thread in threading.enumerate()
-            if getattr(getattr(thread, "_target", None), "__module__", None) in self.program.user_modules
-        ]
 
     def _write_open(self, context: Context) -> None:
         """So that a run that is killed has its loops, with all around them."""

@@ -31,6 +31,7 @@ from .probes import UnknownLoopError
 from .program import Program
 from .recorder import shape_digest
 from .roots import roots, set_world
+from .threads import running_threads
 from .verifier import Verifier, times_of
 
 Name = tuple[Any, ...]
@@ -263,11 +264,16 @@ class Replayer(Tracker):
         turn.usable = set(loop.checkpoints) - unusable
         steps = steps_for(loop, self.question, unusable)
         wanted = any(step.restore is not None for step in steps) or (context.parent is None and turn.usable)
-        if wanted and not self._enter(context, turn, frame):
+        if wanted and not (self._alone(context) and self._enter(context, turn, frame)):
             if self.meet is not None:
                 self.restart(loop.site.key, self.notes[-1])  # the other ranks must not skip it, either
             steps, turn.usable = steps_for(loop, self.question, set(loop.checkpoints)), set()
         turn.steps = deque(steps)
+
+    def _alone(self, context: Context) -> bool:
+        """Whether no thread is at work that a restore could not bring to where it was in the run, or to its end."""
+        running = running_threads(self.program.user_modules)
+        return not running or self._note(context, f"thread {running[0]} is running")
 
     def _enter(self, context: Context, turn: Turn, frame: FrameType) -> bool:
         """Walk the state at the entry as the recorder did, so that objects get the same numbers."""
@@ -349,6 +355,8 @@ class Replayer(Tracker):
         try:
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
+            for name in running_threads(self.program.user_modules):
+                raise CannotRestoreError(f"thread {name} is running")
             self._position(context, turn, iteration)
             values = self._load(checkpoint, turn, loop.site.key)
             self._set_globals(values, turn.entry_names)

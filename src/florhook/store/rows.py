@@ -111,8 +111,8 @@ class FileRow:
     """A file that the program opened, and what it was then.
 
     `how` is "read" (the first time), "append" (the first time), "write" (each time: its old content is lost), "folder"
-    (it is about to be made; as with the others, neither size nor time are known yet) or "size" (of a file that was
-    opened for writing, at a checkpoint).
+    (it is about to be made; as with the others, neither size nor time are known yet), or, of a file that was opened
+    for writing, at a checkpoint, "size", "gone", or "content": `changed` is then a digest of its last MiB (-1: none).
     """
 
     path: str

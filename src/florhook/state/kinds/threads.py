@@ -7,10 +7,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .base import Kind, Registry
+from .builtin import Instance
 
 if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
+
+NUMBERS = ("_ident", "_native_id")
 
 
 class Thread(Kind):
@@ -18,11 +21,11 @@ class Thread(Kind):
 
     name, how, varies = "running thread", "opaque", True
 
-    def __init__(self, instance: Kind) -> None:
-        self.instance = instance
+    def __init__(self, other: Kind) -> None:
+        self.other = other
 
     def variant(self, obj: threading.Thread) -> Kind | None:
-        return self if obj.is_alive() else self.instance
+        return self if obj.is_alive() else self.other
 
     def shell(self, obj: threading.Thread, scan: Scan) -> str:
         return obj.name
@@ -33,6 +36,22 @@ class Thread(Kind):
     def content(self, obj: threading.Thread, scan: Scan) -> None:
         if obj is not threading.main_thread():
             scan.note_running(obj, f"thread {obj.name}")
+
+
+class OtherThread(Instance):
+    """One that has ended or not begun. The numbers that the system gave it are those of the process it runs in."""
+
+    name = "thread"
+
+    def content(self, obj: threading.Thread, scan: Scan) -> tuple[Any, ...]:
+        items, *rest = super().content(obj, scan)
+        kept = {name: value for name, value in zip(*items, strict=True) if name not in NUMBERS}
+        return (tuple(kept), tuple(kept.values())), *rest
+
+    def apply(self, obj: threading.Thread, content: tuple[Any, ...], loader: Loader) -> None:
+        numbers = {name: vars(obj).get(name) for name in NUMBERS}
+        super().apply(obj, content, loader)
+        vars(obj).update(numbers)
 
 
 class Local(Kind):
@@ -96,6 +115,8 @@ def default_of(variable: contextvars.ContextVar[Any]) -> tuple[Any, ...]:
 
 
 def register(registry: Registry) -> None:
-    registry.add(Thread(registry.by_name["instance"]), threading.Thread, derived=True)
+    other = OtherThread()
+    registry.add(other)
+    registry.add(Thread(other), threading.Thread, derived=True)
     registry.add(Local(), threading.local, derived=True)
     registry.add(Variable(), contextvars.ContextVar)
