@@ -330,3 +330,33 @@ def test_a_file_written_around_a_skipped_loop(
     wanted = flor.python("train.py").stdout
     assert (done.stdout, done.returncode) == (wanted, 0)
     assert wanted.count("@@") == 4
+
+
+TORCH = """
+    import time, torch
+    best = torch.zeros(2)
+    for epoch in range(5):
+        for step in range(3):
+            best += step
+            time.sleep(0.005)
+        torch.save(best, "best.pt")
+    kept = torch.load("best.pt", weights_only=True).tolist()
+    print(kept)
+"""
+
+
+@pytest.mark.needs_torch
+def test_what_torch_saved_last_is_known(flor: Flor) -> None:
+    """Its C code opens the file, right before the loop's last checkpoint: that is seen, and nothing runs again."""
+    flor.write("train.py", TORCH)
+    record(flor, "train.py")
+    probe(flor, "train.py", "kept = ", "print('@@', kept)")
+    output, stats = replay(flor, "train.py")
+    assert output == "@@ [15.0, 15.0]\n"
+    assert (stats["iterations_skipped"], stats["iterations_executed"]) == (5, 0)
+
+
+@pytest.mark.needs_torch
+def test_a_failing_save_shows_no_frame_of_ours(flor: Flor) -> None:
+    flor.write("train.py", "import torch\ntorch.save(1, 'nowhere/best.pt')\n")
+    assert flor("train.py").stderr == flor.python("train.py").stderr

@@ -62,6 +62,56 @@ PROGRAMS = {
             counts.append(n)
         #P print("@@", counts)
     """,
+    "a loop that nobody counts": """
+        total = 0
+        for n in range(5):
+            total += n
+            #P print("@@", n, total)
+        print(total)
+    """,
+    "loops that nobody counts, left in every way": """
+        def summed(n):
+            total = 0
+            for k in range(n):
+                total += k
+                #P print("@@ for", k, total)
+                if total > 5:
+                    return total
+            return total
+        def found(n):
+            try:
+                for k in range(n):
+                    #P print("@@ try", k)
+                    if k == 3:
+                        raise ValueError
+            except ValueError:
+                return -1
+            else:
+                return n
+        for n in range(3, 6):
+            k = 0
+            while k < n:
+                k += 1
+                #P print("@@ while", n, k)
+            for k in range(n):
+                for j in range(2):
+                    #P print("@@ inner", n, k, j)
+                    if j == k:
+                        break
+            print(n, summed(n), found(n))
+    """,
+    "an iterable that has no __iter__": """
+        class Old:
+            def __getitem__(self, place):
+                if place > 4:
+                    raise IndexError
+                return place
+        total = 0
+        for n in Old():
+            total += len([n])
+            #P print("@@", n, total)
+        print(total)
+    """,
     "attributes of enum members": """
         import enum
         class Color(enum.Enum):

@@ -510,3 +510,69 @@ def test_ctrl_c_ends_a_replay(flor: Flor) -> None:
         _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
     assert b"KeyboardInterrupt" in errors
+
+
+DELETED = """
+    import weakref
+    class Big:
+        def __init__(self, name):
+            self.name = name
+        def __del__(self):
+            print("gone", self.name)
+    def preprocess(name):
+        raw = Big(name)
+        watch = weakref.ref(raw)
+        for part in [raw, raw]:
+            len(part.name)
+        del raw, part
+        print(watch() is None)
+        def inner():
+            return kept
+        kept = Big(name + ".kept")
+        extra = locals()
+        for _ in range(2):
+            inner()
+        print(sorted(extra), extra["kept"] is kept)
+        extra.clear()
+        del kept
+        print("end of", name)
+    for epoch in range(3):
+        preprocess(f"epoch {epoch}")
+"""
+
+
+@pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
+def test_what_the_program_deletes_is_gone_at_once(flor: Flor, epsilon: str) -> None:
+    """Looking at a function's variables leaves nothing behind that holds them, and its own `locals()` are its own."""
+    flor.write("train.py", DELETED)
+    plain = flor.python("train.py")
+    assert plain.stdout.count("gone") == 6
+    assert record(flor, "train.py", FLOR_EPSILON=epsilon).stdout == plain.stdout
+
+
+def test_a_package_begins_before_its_main_module(flor: Flor) -> None:
+    """What `__init__` of a package prints and draws is part of a run by `-m`."""
+    (flor.folder / "pack").mkdir()
+    flor.write("pack/__init__.py", "import random\nfirst = random.random()\nprint('init', first)\n")
+    flor.write(
+        "pack/__main__.py", "import pack\nfor epoch in range(3):\n    total = epoch\nprint(pack.first)\n"
+    )
+    recorded = record(flor, "-m", "pack")
+    first = recorded.stdout.split()[1]
+    probe(flor, "pack/__main__.py", "total = epoch", "print('@@', epoch, pack.first)")
+    probe(flor, "pack/__init__.py", "first = ", "print('@@ init', first)")
+    done = flor("-m", "pack", FLOR_MODE="replay")
+    assert done.stdout.splitlines() == [f"@@ init {first}", *(f"@@ {n} {first}" for n in range(3))]
+    assert done.returncode == 0
+    done = flor("-m", "pack", FLOR_MODE="replay", FLOR_LOG="all")
+    assert done.stdout.splitlines()[1] == f"init {first}"
+
+
+def test_a_statement_that_the_run_never_came_to_is_named(flor: Flor) -> None:
+    """Silence has a reason: it may stand in a function that only a started program calls."""
+    flor.write("train.py", "def unused():\n    pass\nfor epoch in range(3):\n    total = epoch\n")
+    record(flor, "train.py")
+    probe(flor, "train.py", "    pass", "print('@@')")
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "train.py:3: the run did not come to what was added" in done.stderr

@@ -1,9 +1,17 @@
-"""The frames of ours below the program: the recursion limit is raised by as many, so that it fails as deep as ever."""
+"""Frames: those of ours below the program, and the variables of the program's own.
+
+The recursion limit is raised by as many as there are of ours, so that a program fails as deep as ever.
+"""
 
 from __future__ import annotations
 
 import sys
 from types import FrameType
+from typing import Any
+
+COPIES = sys.version_info < (3, 13)  # `f_locals` of a function is a dict that the frame keeps
+OPTIMIZED = 1  # the flag of code whose variables are not in a dict
+OURS = 3  # references to that dict: the frame's, and two while we look at it
 
 below_program = 0
 
@@ -30,3 +38,15 @@ def users_frame(frame: FrameType | None) -> FrameType:
         frame = frame.f_back
     assert frame is not None
     return frame
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """The variables that a frame has now; it is not left with a dict that would keep their values alive."""
+    found, code = frame.f_locals, frame.f_code
+    if not code.co_flags & OPTIMIZED:
+        return found
+    variables = dict(found)
+    if COPIES and sys.getrefcount(found) <= OURS:
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            found.pop(name, None)
+    return variables

@@ -122,7 +122,7 @@ class _Program:
     def __init__(self, compile_main: CompileMain, at_start: AtStart) -> None:
         self.main = _install_main()
         self._compile_main = compile_main
-        self._at_start = at_start
+        self._at_start: AtStart | None = at_start
 
     def compile(self, source: bytes, path: str, name: str) -> CodeType:
         try:
@@ -134,8 +134,11 @@ class _Program:
         return compile(source, path, "exec", dont_inherit=True)
 
     def announce(self) -> None:
+        """The program is about to begin; said once."""
+        at_start, self._at_start = self._at_start, None
         try:
-            self._at_start(self.main)
+            if at_start is not None:
+                at_start(self.main)
         except Exception as error:
             _write_stderr(f"florhook: could not start ({error!r}), running the program as it is\n")
 
@@ -291,6 +294,7 @@ def set_path0(folder: str, always: bool = False) -> None:
 def _run_module(target: Target, program: _Program) -> None:
     sys.argv = ["-m", *target.argv]
     set_path0(os.getcwd())  # a console script of ours has the folder of scripts there
+    program.announce()  # the packages that the module lies in are part of the program, too
     _run_by_runpy(target.value, True, program)
 
 

@@ -22,7 +22,7 @@ from .logs.output import Tee
 from .ranks import Rank, of_rank
 from .runtime import entropy, probes, quiet
 from .runtime.listing import as_row, files_below
-from .runtime.opened import OpenedFiles
+from .runtime.opened import TORCH, OpenedFiles
 from .runtime.patches import patches
 from .runtime.program import Program
 from .runtime.recorder import Recorder
@@ -93,7 +93,7 @@ def record_program(
     keep_state(entropy.PYTHON)
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
-    watch(target, settings, program, entropy.guarded(keep_state))
+    watch_torch(files, watch(target, settings, program, entropy.guarded(keep_state)))
     run(target, program.transform, at_start, at_exit)
 
 
@@ -129,6 +129,12 @@ def watch(
     hook = finder.install(scope, program.transform)
     hook.notices.update(dict.fromkeys({*wanted, *entropy.LIBRARIES}, imported))
     return hook
+
+
+def watch_torch(files: OpenedFiles, hook: finder.Finder) -> None:
+    """See what torch writes, as soon as it is imported."""
+    files.watch_torch()
+    hook.notices[TORCH] = entropy.guarded(files.watch_torch)
 
 
 def scope_of(target: Target, settings: Settings) -> Scope:

@@ -20,9 +20,11 @@ class Hindsight:
 
     def __init__(self) -> None:
         self.depth = 0
+        self.reached = False  # by the program, at any time
 
     def __enter__(self) -> None:
         self.depth += 1
+        self.reached = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None

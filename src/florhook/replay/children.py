@@ -54,6 +54,7 @@ class Children:
     ) -> None:
         """`output` is the descriptor at which hindsight is printed; `started` is called when a child begins."""
         self._output, self._started = output, started
+        self.begun = False
         self._entrance = Entrance(target, settings, {**task, "output": output, "status": -1})
 
     def hook(self, name: str) -> None:
@@ -67,6 +68,7 @@ class Children:
     def begins(self) -> None:
         """A process is about to be started."""
         if not starts_loader():
+            self.begun = True
             self._started()
 
     def _prepared(self, prepare: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:

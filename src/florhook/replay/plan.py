@@ -79,6 +79,11 @@ class Question:
     marks: frozenset[str]
     selection: Selection = Selection()
 
+    def concerns(self, loop: Loop) -> bool:
+        """Whether a probe stands in a recorded loop, or ran in it."""
+        ran = self.marks & set(loop.row.marks.split(","))
+        return bool(loop.asked or ran or loop.site.key in self.places)
+
     def wants(self, loop: Loop, iteration: int) -> bool:
         """Whether a probe ran in that iteration of a recorded loop and is asked for."""
         if iteration in loop.asked:
@@ -99,6 +104,8 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
     usable = sorted(set(loop.checkpoints) - set(unusable) - {EXIT})
     if loop.is_open or loop.row.exit == "abandoned":
         return _until_it_is_left(loop, question, usable)
+    if not loop.known and question.concerns(loop):  # nobody counted, as in a tight loop
+        return [Step(0 if 0 in usable and loop.row.parent < 0 else None)]
     left_normally = loop.row.exit in ("end", "break")
     can_exit = left_normally and EXIT in loop.checkpoints and EXIT not in unusable
     wanted = [i for i in range(loop.known) if question.wants(loop, i)]

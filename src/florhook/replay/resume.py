@@ -24,10 +24,11 @@ from ..descriptors import low_ones_reserved
 from ..errors import RefusedError
 from ..hash_seed import HASH_SEED, pin_hash_seed
 from ..hook.diff import SourceDiff, compare
+from ..hook.finder import Finder
 from ..launch import INTERRUPTED, Target, run
 from ..logs.held import Held
 from ..logs.output import Tee
-from ..record import LISTING, PATIENCE, as_recorded, watch, write_stats
+from ..record import LISTING, PATIENCE, as_recorded, watch, watch_torch, write_stats
 from ..runtime import entropy, probes
 from ..runtime.listing import files_below, made_since
 from ..runtime.opened import OpenedFiles
@@ -154,11 +155,12 @@ class Attempt:
         self.resumer: Resumer | None = None
         self.overlay: Overlay | None = None
         self.opened: OpenedFiles | None = None
+        self.hook: Finder | None = None
         self.new_states: list[str] = []  # libraries whose random state the run before does not have
 
     def run(self) -> None:
         """The program's own run."""
-        watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
+        self.hook = watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
         run(self.target, self.program.transform, self.start, self._at_exit)
 
     def _find_changes(self) -> Changes:
@@ -273,6 +275,8 @@ class Attempt:
         if self.point is not None:
             self.opened.goes_on(self.history.written_by(self.point.checkpoint.taken))
         self.opened.install()
+        assert self.hook is not None
+        watch_torch(self.opened, self.hook)
         recording.inherit(self._heritage(resumer))
         for library in self.new_states:
             self._keep_state(recorder, library)

@@ -35,6 +35,7 @@ UNCOUNTED = (
     "notes",
     "printed",
     "ended",
+    "reached",
     "output_difference",
 )  # of a report, what is no figure
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
@@ -227,6 +228,12 @@ def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str,
         )
     if not edits.lines:
         sys.stderr.write("florhook: no statement was added to the program since it was recorded\n")
+    elif not attempt.report.get("reached", True) and run.world == 1:
+        path, line = edits.lines[0]
+        sys.stderr.write(
+            f"florhook: {os.path.basename(path)}:{line}: the run did not come to what was added, or only in "
+            "programs that it started (subprocess, joblib): these are not replayed\n"
+        )
     return stats
 
 

@@ -235,7 +235,8 @@ class Worker:
 
     def _at_exit(self, exit_code: int) -> None:
         self.output.end()
-        self._report({"exit_code": exit_code, **_figures(self.replayer, self.output)})
+        reached = self.output.hindsight.reached or self.children.begun or bool(self.selection.slices)
+        self._report({"exit_code": exit_code, "reached": reached, **_figures(self.replayer, self.output)})
 
     def _set_state(self, library: str) -> None:
         entropy.compare_version(library, self.record.states.get(entropy.version_name(library)))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from ..frames import variables_of
 from ..hook.sites import Site
 from . import probes, quiet
 from .program import Program
@@ -225,7 +226,7 @@ def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dic
     if frame is None:
         return {}
     found = {}
-    values = frame.f_locals
+    values = variables_of(frame)
     for name, _ in site.labels:
         value: Any = values.get(name)
         if type(value) in SCALARS:

@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from .. import frames
+from ..frames import variables_of
 from ..state.kinds import load_imported
 from ..state.kinds.settings import WORLDS
 from ..state.scan import Root
@@ -122,7 +123,7 @@ def _locals(frame: FrameType) -> Iterator[Root]:
     while outer is not None:
         code = outer.f_code
         if code.co_name != "<module>" and not _is_ours(outer):
-            for name, value in list(outer.f_locals.items()):
+            for name, value in list(variables_of(outer).items()):
                 yield Root(("local", depth, code.co_name, name), value)
             depth += 1
         outer = outer.f_back

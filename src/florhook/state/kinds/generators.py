@@ -16,6 +16,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...frames import variables_of
 from .base import Kind, Missing, Registry
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from ..scan import Scan
 
 FRAMES_OF_THEIR_OWN = sys.version_info < (3, 11)  # a generator's values are not in itself
-COPIES = sys.version_info < (3, 13)  # `f_locals` is a dict that the frame keeps
 SUSPENSIONS = frozenset({"YIELD_VALUE", "YIELD_FROM"})
-OURS = 3  # references to that dict: the frame's, our variable's and the counting call's
 COUNTED: tuple[Any, ...] = ([], (), "", b"", range(0), range(2**70), bytearray())
 COUNTING = tuple(type(iter(each)) for each in COUNTED)  # iterators that keep their place in a number
 PREFIXES = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
@@ -143,13 +142,9 @@ def _values(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any
 
 
 def _variables(frame: types.FrameType) -> dict[str, Any]:
-    found, code = frame.f_locals, frame.f_code
+    found, code = variables_of(frame), frame.f_code
     names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)  # debuggers put in more
-    variables = {name: found[name] for name in names if name in found}
-    if COPIES and sys.getrefcount(found) <= OURS:
-        for name in variables:  # else the frame would keep the values alive
-            del found[name]
-    return variables
+    return {name: found[name] for name in names if name in found}
 
 
 def _held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
