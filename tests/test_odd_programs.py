@@ -100,6 +100,12 @@ PROGRAMS = {
                         break
             print(n, summed(n), found(n))
     """,
+    "as many loops in each other as Python allows but one": (
+        "def deep():\n    total = 0\n"
+        + "".join(f"{'    ' * k}for k{k} in range(1):\n" for k in range(1, 20))
+        + f"{'    ' * 20}total += len([1])\n{'    ' * 20}#P print('@@', total)\n    return total\n"
+        "for n in range(3):\n    print(n, deep())\n    #P print('@@', n)\n"
+    ),
     "an iterable that has no __iter__": """
         class Old:
             def __getitem__(self, place):

@@ -73,6 +73,7 @@ PROBE = "__flor__"
 NO_LINE = -1
 NOWHERE = ast.Pass(lineno=NO_LINE, col_offset=NO_LINE)
 RESUME = opmap.get("RESUME")  # what a function begins with, from Python 3.11 on
+TOO_DEEP = "blocks are nested so deeply that Python has no room for one more around each loop"
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -85,9 +86,14 @@ def rewrite(
     added: Collection[ast.stmt] = (),
     first_site: int = 0,
     first_mark: int = 0,
+    loops: bool = True,
 ) -> Instrumented:
-    """Instrument `tree` in place. `added` are its hindsight statements; ids count up from the given firsts."""
+    """Instrument `tree` in place. `added` are its hindsight statements; ids count up from the given firsts.
+
+    Without `loops`, functions get their marks, and loops stay as they are.
+    """
     writer = _Writer(tree, module, path, replaying, {id(node) for node in added}, first_site, first_mark)
+    writer.with_loops = loops
     writer.run()
     return Instrumented(
         module,
@@ -161,7 +167,7 @@ class _Writer:
         first_mark: int,
     ) -> None:
         self.tree, self.module, self.path = tree, module, path
-        self.replaying, self.added = replaying, added
+        self.replaying, self.added, self.with_loops = replaying, added, True
         self.first_site, self.first_mark = first_site, first_mark
         self.sites: list[Site] = []
         self.keys: set[str] = set()  # of the sites
@@ -237,7 +243,7 @@ class _Writer:
 
     def _loop(self, node: LoopNode, scope: _Scope, place: str) -> str | None:
         number, scope.loops = scope.loops, scope.loops + 1
-        hindrance = _hindrance(node, self.facts)
+        hindrance = _hindrance(node, self.facts) if self.with_loops else TOO_DEEP
         if hindrance is not None:
             self.left_alone.append((node.lineno, hindrance))
             return None

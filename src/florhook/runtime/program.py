@@ -78,6 +78,17 @@ class Program:
         self, source: bytes, path: str, name: str, first_site: int, first_mark: int
     ) -> tuple[Instrumented, CodeType, set[int]]:
         """What the rewriting gave, its code, and the lines that were added since the record."""
+        try:
+            return self._rewritten_with(True, source, path, name, first_site, first_mark)
+        except SyntaxError:
+            if not self.replaying:
+                raise
+            # A replay puts a block around each loop, and Python limits how deeply they are nested.
+            return self._rewritten_with(False, source, path, name, first_site, first_mark)
+
+    def _rewritten_with(
+        self, loops: bool, source: bytes, path: str, name: str, first_site: int, first_mark: int
+    ) -> tuple[Instrumented, CodeType, set[int]]:
         diff = self.diff(name, path, source)
         tree = _parsed(source, path) if diff is None else diff.tree
         added = [] if diff is None else diff.added
@@ -89,6 +100,7 @@ class Program:
             added=() if self.ordinary else added,
             first_site=first_site,
             first_mark=first_mark,
+            loops=loops,
         )
         lines = {line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)}
         return info, compile(tree, path, "exec", dont_inherit=True), lines
