@@ -74,8 +74,9 @@ def take_over(event: str, argument: str) -> None:
         import_activate().take_over(event, argument)  # type: ignore[no-untyped-call]
     except Exception as error:
         complain(error)
-        if sys.modules.get("__main__") is not before:
-            raise SystemExit(1) from None  # it has run already
+        # It has run already, or was to write into an overlay, and would now write over what the run had written.
+        if sys.modules.get("__main__") is not before or os.environ.get("FLOR_MODE") != "record":
+            raise SystemExit(1) from None
 
 
 def import_activate():  # type: ignore[no-untyped-def]
@@ -94,7 +95,7 @@ def import_activate():  # type: ignore[no-untyped-def]
 
 
 def complain(error: BaseException) -> None:
-    """Says on stderr that the program runs without florhook."""
+    """Says on stderr that florhook does not run the program."""
     sys.stderr.write(f"florhook: could not switch itself on ({type(error).__name__}: {error})\n")
 
 

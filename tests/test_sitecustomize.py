@@ -144,16 +144,17 @@ def test_errors_of_another_sitecustomize_are_reported_by_python(tmp_path: Path) 
     assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
 
 
-def test_a_broken_florhook_lets_the_program_run(tmp_path: Path) -> None:
-    """If florhook cannot be imported, one line says so and the program runs plainly."""
+@pytest.mark.parametrize(("mode", "status"), [("record", 3), ("replay", 1), ("resume", 1)])
+def test_a_broken_florhook_lets_a_recorded_program_run(tmp_path: Path, mode: str, status: int) -> None:
+    """One line says so, and the program runs plainly; not so a replay, which would write over the run's files."""
     (tmp_path / "sitecustomize").mkdir()
     copy = tmp_path / "sitecustomize" / "sitecustomize.py"
     copy.write_bytes((SITE / "sitecustomize.py").read_bytes())
     (tmp_path / "src" / "florhook").mkdir(parents=True)
     (tmp_path / "src" / "florhook" / "__init__.py").touch()
     (tmp_path / "src" / "florhook" / "activate.py").write_text("1/0\n")
-    done = python("exit_status.py", "3", PYTHONPATH=str(copy.parent), FLOR_MODE="record")
-    assert done.returncode == 3
+    done = python("exit_status.py", "3", PYTHONPATH=str(copy.parent), FLOR_MODE=mode)
+    assert done.returncode == status
     assert done.stderr == "florhook: could not switch itself on (ZeroDivisionError: division by zero)\n"
 
 
