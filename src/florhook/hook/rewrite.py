@@ -220,10 +220,8 @@ class _Writer:
             place = self._loop(node, body.scope, place) or place
         elif isinstance(node, (ast.For, ast.While, ast.AsyncFor)):
             self.left_alone.append((node.lineno, _why_outside(node, body.compiled)))
-        for suite in _suites(node):
-            orelse = isinstance(node, LoopNode) and suite is node.orelse
-            at = body.place if orelse else place
-            yield _Body(suite, body.scope, body.qual, at, body.class_name, body.compiled)
+        for suite in _suites(node):  # an `else` belongs to its loop, which is left only after it
+            yield _Body(suite, body.scope, body.qual, place, body.class_name, body.compiled)
 
     def _function(self, node: FunctionNode, body: _Body) -> _Body:
         qual = f"{body.qual}.{node.name}".lstrip(".")

@@ -41,7 +41,7 @@ from ..state.restore import CannotRestoreError
 from ..store.inherit import Heritage
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, RunRow, SourceRow
-from ..store.store import Store
+from ..store.store import Store, settle
 from .files import CLOCK, LATER, FileHistory, Files, opened_now
 from .handover import SOME, AppendWatch, Handover
 from .overlay import Overlay
@@ -82,6 +82,9 @@ def resume(target: Target, settings: Settings) -> None:
 def _begin(target: Target, settings: Settings) -> NoReturn:
     """Refuse what cannot be resumed, else start again as the program."""
     wanted = parse_moment(settings.at) if settings.at else None
+    settle(
+        settings.home, WRITER_PATIENCE
+    )  # of a run that was killed just now, even the row may be on its way
     with Store.open(settings.home) as store:
         run = store.find(settings.run, program_name(target, settings))
         if not store.wait(run, MOMENT if _runs(run) else WRITER_PATIENCE):

@@ -21,7 +21,7 @@ from ..ranks import Rank, member_id
 from ..record import write_stats
 from ..settings import Settings
 from ..store.rows import RunRow
-from ..store.store import Store
+from ..store.store import Store, settle
 from .group import Folder, Group
 from .plan import parse_selection
 from .record import modules_of
@@ -55,6 +55,7 @@ def replay(target: Target, settings: Settings) -> int:
     """Replay a run of the program; the exit status."""
     started = time.perf_counter()
     parse_selection(settings.select)
+    settle(settings.home, PATIENCE)  # of a run that was killed just now, even the row may be on its way
     store = Store.open(settings.home)
     run = store.find(settings.run, program_name(target, settings))
     rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))

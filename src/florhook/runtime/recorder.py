@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -97,6 +97,8 @@ class Watch:
     checkpoints: int = 0
     checkpoint_ran: float = 0.0  # the last one
     iterations: list[IterationRow] = field(default_factory=list)
+    latest: IterationRow | None = None  # the row of the iteration that ended last, if it has one
+    latest_marks: int = 0
 
 
 class Recorder(Tracker):
@@ -339,14 +341,26 @@ class Recorder(Tracker):
                 context.block = min(2 * context.block, MOST_AT_ONCE)
             elif context.block > 1:
                 context.block = max(1, int(context.block * LOOK_AGAIN / seconds))
+        watch.latest = None
         if count != 1 or (seconds < DETAIL and not self.everything):
             return
         index = context.iteration
         labels = json.dumps(labels_of(context, frame, index))
-        marks = marks_text(self.end_marks(context))
-        watch.iterations.append(IterationRow(-1, index, watch.began, watch.began_out, marks, labels))
+        watch.latest_marks = self.end_marks(context)
+        row = IterationRow(-1, index, watch.began, watch.began_out, marks_text(watch.latest_marks), labels)
+        watch.iterations.append(row)
+        watch.latest = row
         if watch.began - self.flushed > FLUSH:
             self._write_open(context)
+
+    def _add_the_end(self, context: Context, watch: Watch) -> None:
+        """What ran after the last iteration: the test that failed, the rest of a generator, the loop's `else`.
+
+        A replay comes there by running the last iteration, so it counts as part of that.
+        """
+        marks = self.end_marks(context)
+        if watch.latest is not None and marks | watch.latest_marks != watch.latest_marks:
+            watch.iterations.append(replace(watch.latest, marks=marks_text(marks | watch.latest_marks)))
 
     def _consider_boundary(self, context: Context, watch: Watch, frame: FrameType, begun: int) -> None:
         block = self.budget.block(context.site_id, "boundary")
@@ -382,6 +396,8 @@ class Recorder(Tracker):
         self.close_inner(context)
         if context.begun > watch.ended:
             self._end_iteration(context, watch, frame)
+        else:
+            self._add_the_end(context, watch)
         watch.left = True
         block = self.budget.block(context.site_id, "exit")
         seconds = self.ran() - watch.entered_ran

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import json
@@ -30,12 +31,15 @@ from .positions import drive
 from .probes import UnknownLoopError
 from .program import Program
 from .recorder import shape_digest
-from .roots import roots, set_world
+from .roots import finalized, roots, set_world
 from .threads import running_threads
 from .verifier import Verifier, times_of
 
 Name = tuple[Any, ...]
 EVERYTHING = "*"  # to be avoided: all checkpoints but those of main loops' entries, which make a run its own
+
+
+ONLY_OURS = 3  # references: the list's, a variable's and an argument's
 
 
 class Turn:
@@ -45,7 +49,7 @@ class Turn:
         self.loop = loop
         self.cells = cells
         self.entry_names: list[Name] = []
-        self.live: list[Any] | None = None  # the objects of the entry scan, by number
+        self.live: Live | None = None  # the objects of the entry scan, by number
         self.usable: set[int] = set()  # checkpoints that may be restored
         self.entry: Entry | None = None  # the same for who records from here on
         self.steps: deque[Step] = deque([Step(None)])
@@ -92,6 +96,7 @@ class Replayer(Tracker):
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
         self.meet: Callable[[str], bool] | None = None  # of several ranks: wait for the others
         self.files: list[Any] = []  # open for writing, as the last restore knew them
+        self.dying: list[Any] = []  # what had a `__del__` before a restore
 
     # Injected calls ------------------------------------------------------------------------------------------
 
@@ -144,7 +149,7 @@ class Replayer(Tracker):
     def items(self, site: int) -> Any:
         context = self._context(site, users_frame(sys._getframe(1)))
         turn: Turn = context.extra
-        turn.restored = None
+        self._taken_up(turn)
         if not turn.runs:
             return ()
         if context.site.tight:
@@ -155,7 +160,7 @@ class Replayer(Tracker):
         frame = frame or users_frame(sys._getframe(1))
         context = self._context(site, frame)
         turn: Turn = context.extra
-        turn.restored = None
+        self._taken_up(turn)
         if not turn.runs or context.position == turn.step.stop:
             turn.stopped, turn.stepping = True, False
             return False
@@ -294,7 +299,7 @@ class Replayer(Tracker):
         return True
 
     def _entered(self, turn: Turn, scan: Scan) -> None:
-        turn.live = Live(scan.objects)
+        turn.live = Live(scan.objects, scan.kinds)
 
     def _roots(self, context: Context, turn: Turn, frame: FrameType) -> dict[Name, Any]:
         return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
@@ -326,6 +331,11 @@ class Replayer(Tracker):
         except GeneratorExit:
             self.executed += 1
             context.broken = True
+        finally:
+            if not turn.stopped and type(context.iterable) is not range:
+                context.iterable = (
+                    None  # as in a recording: the program's object lives no longer than plainly
+                )
 
     @compiled.aside
     def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> bool:
@@ -352,6 +362,7 @@ class Replayer(Tracker):
         self.close_inner(context)
         before = context.begun
         self._meet(loop, before, iteration)
+        self.dying.extend(finalized(self.program.sources.values()))
         try:
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
@@ -372,6 +383,19 @@ class Replayer(Tracker):
         self.on_restore(checkpoint, self._time_at(loop, before))
         self._meet(loop, before, iteration)
         self.restore_s += time.perf_counter() - began
+
+    def _taken_up(self, turn: Turn) -> None:
+        """The program's variables have their restored values.
+
+        What only we refer to now had died in the run, where its `__del__` ran and did what is in the restored state:
+        it must not run again.
+        """
+        turn.restored = None
+        if self.dying:
+            for obj in self.dying:
+                if sys.getrefcount(obj) <= ONLY_OURS:
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))  # for good
+            self.dying.clear()
 
     def _meet(self, loop: Loop, before: int, iteration: int) -> None:
         """Where ranks leave out a part of the run, they do it together."""
@@ -404,7 +428,7 @@ class Replayer(Tracker):
 
     def _load(self, checkpoint: CheckpointRow, turn: Turn, site: str) -> dict[Name, Any]:
         read, places = self.record.store.read, checkpoint.digests
-        live = turn.live or []
+        live = turn.live or Live([])
         loader = Loader(
             self.program,
             bytes(read(places[0])),
@@ -425,7 +449,7 @@ class Replayer(Tracker):
     def _load_around(self, loader: Loader, digests: Digests, turn: Turn) -> dict[Name, Any]:
         """Restore what lies around the loop's iterator, which was driven to its place, and prove that it is there."""
         assert turn.flow is not None
-        live, iterator = turn.live or [], iterator_in(turn.flow)
+        live, iterator = turn.live or Live([]), iterator_in(turn.flow)
         before = replayed_outline(self.program, iterator, live, loader.numbers)
         loader.iterator = before.objects
         values = loader.load(digests.names)

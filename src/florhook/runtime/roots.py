@@ -10,7 +10,7 @@ import gc
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -136,3 +136,10 @@ def _is_ours(frame: FrameType) -> bool:
 
 def _free_names(cells: Callable[[], Any] | None) -> tuple[str, ...]:
     return () if cells is None else cells.__code__.co_freevars
+
+
+def finalized(sources: Iterable[tuple[str, bytes]]) -> list[Any]:
+    """All objects that have a `__del__`, if the program writes any; `sources` are its modules' paths and sources."""
+    if not any(b"__del__" in source for _, source in sources):
+        return []
+    return [obj for obj in gc.get_objects() if hasattr(type(obj), "__del__")]

@@ -18,7 +18,7 @@ import xxhash
 
 from .kinds import Kind
 from .kinds.opaque import UNKNOWN
-from .scan import ATOMS, DRIVEN, Entry, Environment, Root, Scan, kind_of
+from .scan import ATOMS, DRIVEN, Entry, Environment, Live, Root, Scan, kind_of
 
 Anchor = Callable[[Any, Any, Kind], int]  # key, object, kind -> its number at the entry, or -1
 
@@ -74,13 +74,13 @@ def recorded_outline(scan: Scan, entry: Entry, iterator: Any) -> Outline:
     return Outline(scan.environment, iterator, anchor)
 
 
-def replayed_outline(environment: Environment, iterator: Any, live: list[Any], table: list[int]) -> Outline:
+def replayed_outline(environment: Environment, iterator: Any, live: Live, table: list[int]) -> Outline:
     """The same in another process: `live` are the entry's objects, `table` says which of them the scan met."""
-    met = {number for number in table if number >= 0}
     known: dict[Any, int] = {}
-    for number, obj in enumerate(live):
-        kind = kind_of(obj, environment)
-        if number in met and kind is not None:
+    for number in {number for number in table if number >= 0}:
+        obj = live[number]
+        kind = None if obj is None else kind_of(obj, environment)
+        if kind is not None:
             known[kind.key(obj)] = number
 
     def anchor(key: Any, obj: Any, kind: Kind) -> int:

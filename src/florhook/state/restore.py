@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
+from .kinds.builtin import empty_instance
 from .scan import DRIVEN, Environment, Live, kind_of
 
 _LIBC = ctypes.CDLL(None)
@@ -38,7 +39,7 @@ class Loader:
         stream: bytes,
         table: bytes,
         leaf: Callable[[int], Any],
-        live: Sequence[Any],
+        live: Live | Sequence[Any],
         touched: Callable[[str], NoReturn] = _raise,
         bring_file_to: Callable[[Any, int], None] | None = None,
         iterator: Sequence[Any] = (),
@@ -155,6 +156,8 @@ class Loader:
         """A live object with the class that it had in the record."""
         other = self.changed.get(number)
         cls = self.live.classes[place] if other is None else Unpickler(io.BytesIO(other), self.resolve).load()
+        if obj is None:
+            return empty_instance(cls)  # nobody has the old one any more
         if type(obj) is not cls:
             object.__setattr__(obj, "__class__", cls)
         return obj

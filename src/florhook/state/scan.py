@@ -24,7 +24,7 @@ import sys
 import time
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -401,12 +401,29 @@ class Scan:
         return entry.number(key, self.objects[number], self.kinds[number]) < 0
 
 
-class Live(list[Any]):
-    """The objects of an entry by number, with the classes that they had then, since a program can change those."""
+class Live:
+    """The objects of an entry by number, with the classes that they had then, since a program can change those.
 
-    def __init__(self, objects: Iterable[Any]) -> None:
-        super().__init__(objects)
-        self.classes = [type(obj) for obj in self]
+    Instances of Python classes are held weakly: one that the program deletes is to die then, and its `__del__` to run.
+    """
+
+    def __init__(self, objects: Sequence[Any], kinds: Sequence[Kind] = ()) -> None:
+        """Without `kinds`, all objects are held."""
+        self.classes = [type(obj) for obj in objects]
+        self._held: list[Any] = list(objects)
+        self._weak: set[int] = set()
+        for number, kind in enumerate(kinds):
+            reference = live_reference(objects[number]) if kind.name == "instance" else None
+            if reference is not None:
+                self._held[number] = reference
+                self._weak.add(number)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __getitem__(self, number: int) -> Any:
+        """The object; None if it is gone."""
+        return self._held[number]() if number in self._weak else self._held[number]
 
 
 class _Pickler(pickle.Pickler):

@@ -134,17 +134,11 @@ def _suspensions(code: types.CodeType) -> tuple[int, ...]:
 
 
 def _values(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
-    variables = _variables(frame)
+    variables = variables_of(frame)
     slots = [name for name in code.co_varnames if name in variables and name not in code.co_cellvars]
     first = len(slots) + len(code.co_cellvars) + len(code.co_freevars)
     names = tuple(sorted(variables))
     return names, tuple(map(variables.__getitem__, names)), _held_by(obj, frame, code)[first:]
-
-
-def _variables(frame: types.FrameType) -> dict[str, Any]:
-    found, code = variables_of(frame), frame.f_code
-    names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)  # debuggers put in more
-    return {name: found[name] for name in names if name in found}
 
 
 def _held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
