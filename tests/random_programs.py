@@ -396,8 +396,9 @@ def check(seed: int, folder: Path) -> list[str]:
         chosen = set(chance.sample(range(places), min(places, chance.choice([1, 1, 2, 4]))))
         probed = _probed(source, chosen)
         wanted = _run(folder / f"plain{number}", probed, [])
-        done = _run(folder / "run", probed, ["-m", "florhook", "--mode", "replay"])
-        lines = [line for line in wanted.stdout.splitlines() if line.startswith("@@")]
+        log = chance.choice(["hindsight", "all"])
+        done = _run(folder / "run", probed, ["-m", "florhook", "--mode", "replay", "--log", log])
+        lines = [line for line in wanted.stdout.splitlines() if line.startswith("@@") or log == "all"]
         if wanted.returncode:
             raise AssertionError(f"seed {seed}: the probed program is wrong\n{wanted.stderr}")
         if done.stdout.splitlines() != lines:
@@ -408,6 +409,50 @@ def check(seed: int, folder: Path) -> list[str]:
         elif done.returncode:
             (folder / f"probed{number}.py").write_text(probed)
             found.append(f"epsilon {epsilon}, probed{number}.py: exit {done.returncode}: {done.stderr}")
+    if not found:
+        shutil.rmtree(folder)
+    return found
+
+
+STOP = """\
+import os, signal
+ticks = 0
+def stop():
+    global ticks
+    ticks += 1
+    if os.path.exists("die") and ticks == int(open("die").read()):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def check_resume(seed: int, folder: Path) -> list[str]:
+    """The same of a run that is killed at a random place, and continued: output and files as if it had not been."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    chance = random.Random(seed)
+    source = STOP + Writer(seed).program().replace("#HERE", "stop()") + "print('ticks', ticks)\n"
+    epsilon = chance.choice(["inf", "0.0667", "5"])
+    plain = _run(folder / "plain", source, [])
+    if plain.returncode:
+        raise AssertionError(f"seed {seed}: the program is wrong\n{plain.stderr}")
+    ticks = int(plain.stdout.split()[-1])
+    (folder / "run").mkdir()
+    found = []
+    for mode in chance.choice([["record"], ["record", "resume"]]):
+        (folder / "run" / "die").write_text(str(chance.randint(1, max(1, ticks))))
+        done = _run(folder / "run", source, ["-m", "florhook", "--mode", mode, "--epsilon", epsilon])
+    (folder / "run" / "die").unlink()
+    done = _run(folder / "run", source, ["-m", "florhook", "--mode", "resume"])
+    if "ended well" in done.stderr:
+        return []  # the second place to die lay before the first
+    if done.stdout != plain.stdout or done.returncode:
+        found.append(f"resumed at {epsilon}: other output, exit {done.returncode}; {done.stderr}")
+    for name in ("log.txt", "out.txt"):
+        here, there = folder / "run" / name, folder / "plain" / name
+        texts = [path.read_text() if path.exists() else None for path in (here, there)]
+        # It is said where the run before was killed ahead of its writer.
+        if texts[0] != texts[1] and "will be in it twice" not in done.stderr:
+            found.append(f"resumed at {epsilon}: another {name}; {done.stderr}")
     if not found:
         shutil.rmtree(folder)
     return found

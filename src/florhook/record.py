@@ -47,7 +47,7 @@ def record_program(
         with contextlib.suppress(OSError):
             recorder.agreement = Agreement(settings.home / "runs" / f"{rank.launch}.ranks", rank.number == 0)
     tee = Tee(recorder.wrote)
-    files = recorder.files = OpenedFiles(recorder.now, str(settings.home))
+    files = OpenedFiles(recorder.now, str(settings.home))
     files.child_mark = program.child_mark
     started = time.perf_counter()
 
@@ -60,7 +60,7 @@ def record_program(
         os.environ["FLOR_OWNER"] = f"{row.id}:{os.getpid()}"
         program_starts()
         tee.install()
-        files.install()
+        recorder.watch_files(files)
         if recording.failed:
             recorder.give_up(recording.failed)
 

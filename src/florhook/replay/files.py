@@ -145,9 +145,14 @@ class FileHistory:
 
     def size_at(self, path: str, seconds: float) -> int | None:
         """How long a file was that nobody but appending lines has changed since, so many seconds after the start."""
-        rewritten = any(row.how == "write" and row.at > seconds for row in self.rows if row.path == path)
+        later = [row for row in self.rows if row.path == path and row.at > seconds]
+        if any(row.how == "write" for row in later):
+            return None
         known = self.known(path, seconds)
-        return None if rewritten or known is None or known.size < 0 else known.size
+        if known is not None:
+            return None if known.size < 0 else known.size
+        first = next((row.size for row in later if row.how == "append"), -1)
+        return None if first < 0 else first
 
     def known(self, path: str, seconds: float | None = None) -> Known | None:
         """What was noted last of a file until then, or until the place that the replay is at."""

@@ -26,12 +26,41 @@ DELETED = " (deleted)"  # how the kernel spells it
 SOME = 4  # files to name in one line
 
 
-class Handover:
-    """One handover; `kept` is the folder that gets what is cut off."""
+class Cut:
+    """Brings the user's files to what they were at the point. The folder `kept` gets what is cut off."""
 
-    def __init__(self, overlay: Overlay, kept: Path) -> None:
-        self.overlay, self.kept = overlay, kept
-        self.cut: list[str] = []  # the files of which something was
+    def __init__(self, kept: Path) -> None:
+        self.kept = kept
+        self.paths: list[str] = []  # of the files of which something was
+
+    def bring_to(self, path: str, size: int, otherwise: str | None = None) -> None:
+        """Cut a real file to a size; one that is shorter gets the content of the file `otherwise`."""
+        there = os.stat(path).st_size
+        if there > size:
+            self._keep(path, size)
+            os.truncate(path, size)
+        elif there < size and otherwise is not None:
+            shutil.copyfile(otherwise, path)
+
+    def take_away(self, path: str) -> None:
+        """Remove a real file that was not there yet; its content is kept."""
+        self._keep(path, 0)
+        os.unlink(path)
+
+    def _keep(self, path: str, start: int) -> None:
+        self.paths.append(path)
+        target = Path(str(self.kept) + path)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(path, "rb") as source, open(target, "wb") as copy:
+            source.seek(start)
+            shutil.copyfileobj(source, copy)
+
+
+class Handover:
+    """One handover."""
+
+    def __init__(self, overlay: Overlay, cut: Cut) -> None:
+        self.overlay, self.cut = overlay, cut
         self.known: set[str] = set()  # files that are open for writing and are as the checkpoint knows them
         self.unknown: set[str] = set()  # files that are open for writing without the checkpoint knowing them
         self._upper = overlay.version_of("")
@@ -89,7 +118,7 @@ class Handover:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             shutil.copyfile(ours, path)
         elif writes and known and path not in self._given:
-            self.bring_to(path, os.fstat(descriptor).st_size, ours)
+            self.cut.bring_to(path, os.fstat(descriptor).st_size, ours)
         self._given.add(path)
         offset = os.lseek(descriptor, 0, os.SEEK_CUR)
         new = os.open(path, flags & (os.O_ACCMODE | os.O_APPEND) | os.O_CLOEXEC)
@@ -101,23 +130,6 @@ class Handover:
             os.lseek(new, offset, os.SEEK_SET)
         os.dup2(new, descriptor, inheritable=os.get_inheritable(descriptor))
         os.close(new)
-
-    def bring_to(self, path: str, size: int, otherwise: str | None = None) -> None:
-        """Cut a real file to a size; one that is shorter gets the content of the file `otherwise`."""
-        there = os.stat(path).st_size
-        if there > size:
-            self._keep(path, size)
-            os.truncate(path, size)
-        elif there < size and otherwise is not None:
-            shutil.copyfile(otherwise, path)
-
-    def _keep(self, path: str, start: int) -> None:
-        self.cut.append(path)
-        target = Path(str(self.kept) + path)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(path, "rb") as source, open(target, "wb") as copy:
-            source.seek(start)
-            shutil.copyfileobj(source, copy)
 
     def _move_closed(self) -> None:
         for folder, names, files in os.walk(self._upper):

@@ -43,7 +43,7 @@ from ..store.recording import Recording
 from ..store.rows import CheckpointRow, RunRow, SourceRow
 from ..store.store import Store, settle
 from .files import CLOCK, LATER, FileHistory, Files, opened_now
-from .handover import SOME, AppendWatch, Handover
+from .handover import SOME, AppendWatch, Cut, Handover
 from .overlay import Overlay
 from .record import Record
 from .resume_edits import Changes, find_changes, without_effect
@@ -274,10 +274,10 @@ class Attempt:
         recorder = self.recorder = Resumed(
             self.program, recording, self.settings.epsilon, row.origin, self.started
         )
-        recorder.files = self.opened = OpenedFiles(recorder.now, str(self.settings.home))
+        self.opened = OpenedFiles(recorder.now, str(self.settings.home))
         if self.point is not None:
             self.opened.goes_on(self.history.written_by(self.point.checkpoint.taken))
-        self.opened.install()
+        recorder.watch_files(self.opened)
         assert self.hook is not None
         watch_torch(self.opened, self.hook)
         recording.inherit(self._heritage(resumer))
@@ -300,10 +300,21 @@ class Attempt:
 
     def _leave_overlay(self, files: list[Any]) -> list[str]:
         """Back to the user's files; those that were cut."""
-        if self.overlay is None or self.point is None:
-            AppendWatch(self._written_after(0.0))
-            return []
-        handover = Handover(self.overlay, self._scratch("cut"))
+        cut = Cut(self._scratch("cut"))
+        known, unknown = set[str](), set[str]()
+        if self.overlay is not None:
+            known, unknown = self._hand_over(Handover(self.overlay, cut), files)
+        taken = 0.0 if self.point is None else self.point.checkpoint.taken
+        late = self._written_after(taken) - known
+        late -= self._cut_appended(cut, late - unknown, taken)
+        AppendWatch(late - set(cut.paths)).tell(late & unknown)
+        if not cut.paths:
+            with contextlib.suppress(OSError):
+                cut.kept.rmdir()
+        return cut.paths
+
+    def _hand_over(self, handover: Handover, files: list[Any]) -> tuple[set[str], set[str]]:
+        """Real files that are open for writing: as the checkpoint knows them, and without it knowing them."""
         try:
             handover.check()
         except CannotRestoreError as error:
@@ -312,23 +323,23 @@ class Attempt:
             handover.run(self.program.user_modules, [file.fileno() for file in files if not file.closed])
         except OSError as error:
             self._cannot(f"{error.filename}: {error.strerror}")
-        late = self._written_after(self.point.checkpoint.taken) - handover.known
-        late -= self._cut_appended(handover, late - handover.unknown, self.point.checkpoint.taken)
-        AppendWatch(late - set(handover.cut)).tell(late & handover.unknown)
-        if handover.cut:
-            return handover.cut
-        with contextlib.suppress(OSError):
-            handover.kept.rmdir()
-        return []
+        return handover.known, handover.unknown
 
-    def _cut_appended(self, handover: Handover, paths: set[str], taken: float) -> set[str]:
-        """Files that are appended to again get the length that they had at the point; those of which it is known."""
-        known = set()
+    def _cut_appended(self, cut: Cut, paths: set[str], taken: float) -> set[str]:
+        """Files that are appended to again get the length that they had at the point; those of which it is known.
+
+        One that the run made after the point is not there again.
+        """
+        known, made = set(), set(self._made())
         for path in paths:
             size = self.history.size_at(path, taken)
-            if size is not None:
-                handover.bring_to(path, size)
-                known.add(path)
+            if path in made and self.history.written.get(path, 0.0) > taken:
+                cut.take_away(path)
+            elif size is not None:
+                cut.bring_to(path, size)
+            else:
+                continue
+            known.add(path)
         return known
 
     def _cannot(self, reason: str) -> NoReturn:

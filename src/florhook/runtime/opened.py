@@ -44,6 +44,7 @@ class OpenedFiles:
         self.written: dict[str, tuple[int, int, bool] | None] = {}  # size, time and certainty noted last
         self._new: list[FileRow] = []
         self._writes = 0
+        self.announce: Callable[[], None] = lambda: None  # called for each new file that is written
         self.child_mark: int | None = None  # to be set when the program starts a process
 
     def install(self) -> None:
@@ -100,8 +101,10 @@ class OpenedFiles:
             appends = bool(flags & os.O_APPEND) or "a" in (mode or "")
             if not appends or name not in self.written:
                 self._writes += 1
-                self._new.append(FileRow(name, "append" if appends else "write", self.now(), -1, 0))
-            self.written.setdefault(name, None)
+                self._new.append(FileRow(name, "append" if appends else "write", self.now(), _size(name), 0))
+            if name not in self.written:
+                self.written[name] = None
+                self.announce()  # at once: a run that is killed and continued finds the file there
 
     def _written_anew(self, path: Any) -> None:
         """A file gets another content at once: it takes the place of one, or is cut."""
@@ -149,6 +152,13 @@ class OpenedFiles:
             if how == "size" and digests < MOST_DIGESTS:
                 digests += 1
                 self._new.append(FileRow(name, "content", taken, state[0], content_digest(name, state[0])))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
 
 
 def content_digest(path: str, size: int) -> int:

@@ -464,9 +464,18 @@ class Recorder(Tracker):
         if len(self._output) > 1000:
             self._flush_output()
 
-    def _flush_output(self) -> None:
+    def watch_files(self, files: OpenedFiles) -> None:
+        """Have the files that the program opens in the record."""
+        self.files = files
+        files.announce = self._send_files
+        files.install()
+
+    def _send_files(self) -> None:
         if self.files is not None:
             self.recording.rows("files", [astuple(row) for row in self.files.rows()])
+
+    def _flush_output(self) -> None:
+        self._send_files()
         if self._output:
             text = "".join(self._output)
             self._output.clear()
