@@ -6,8 +6,11 @@ The recursion limit is raised by as many as there are of ours, so that a program
 from __future__ import annotations
 
 import sys
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
 
 COPIES = sys.version_info < (3, 13)  # `f_locals` of a function is a dict that the frame keeps
 OPTIMIZED = 1  # the flag of code whose variables are not in a dict
