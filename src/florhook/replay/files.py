@@ -160,6 +160,11 @@ class FileHistory:
         index = bisect_right(noted, self.place if seconds is None else seconds, key=lambda each: each.at)
         return noted[index - 1] if index else None
 
+    def gone(self) -> list[str]:
+        """The files that the run had written and that were not there at this place."""
+        found = ((path, self.known(path)) for path in self.noted)
+        return [path for path, known in found if known is not None and known.size < 0]
+
     def only_appended(self, path: str) -> bool:
         """Whether no writer of it could change what was already there."""
         return not any(row.how == "write" for row in self.rows if row.path == path)
@@ -253,7 +258,7 @@ class Files:
                         if os.lstat(path).st_mtime > NUMBERS:
                             os.utime(path, (number, number), follow_symlinks=False)
             strangers = list(self._folders_of_the_replay())
-        gone = [path for path in self.history.noted if self._version(path) is Version.GONE]
+        gone = [path for path in self.history.gone() if self._version(path) is Version.GONE]
         for path in (*strangers, *gone):
             self.overlay.forget(path)
         self._hidden.update(gone)

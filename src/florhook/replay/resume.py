@@ -82,9 +82,8 @@ def resume(target: Target, settings: Settings) -> None:
 def _begin(target: Target, settings: Settings) -> NoReturn:
     """Refuse what cannot be resumed, else start again as the program."""
     wanted = parse_moment(settings.at) if settings.at else None
-    settle(
-        settings.home, WRITER_PATIENCE
-    )  # of a run that was killed just now, even the row may be on its way
+    # Of a run that was killed just now, even the row may be on its way.
+    settle(settings.home, WRITER_PATIENCE)
     with Store.open(settings.home) as store:
         run = store.find(settings.run, program_name(target, settings))
         if not store.wait(run, MOMENT if _runs(run) else WRITER_PATIENCE):

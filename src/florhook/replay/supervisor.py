@@ -55,7 +55,8 @@ def replay(target: Target, settings: Settings) -> int:
     """Replay a run of the program; the exit status."""
     started = time.perf_counter()
     parse_selection(settings.select)
-    settle(settings.home, PATIENCE)  # of a run that was killed just now, even the row may be on its way
+    # Of a run that was killed just now, even the row may be on its way.
+    settle(settings.home, PATIENCE)
     store = Store.open(settings.home)
     run = store.find(settings.run, program_name(target, settings))
     rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))

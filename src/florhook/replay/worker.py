@@ -34,7 +34,7 @@ from ..settings import Settings
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
 from .children import HOOKED, Children, rewrite_main
-from .files import FileHistory, Files, opened_now
+from .files import NOTED, FileHistory, Files, opened_now
 from .group import Folder, Member
 from .joint import join
 from .overlay import Overlay
@@ -112,7 +112,10 @@ class Worker:
 
     def _files(self) -> Files:
         run = self.record.run
-        opened = [row for each in (self.record, *self.others) for row in _opened(self.store, each.run, run)]
+        opened = opened_now(self.store.files(run), run)
+        # What another rank noted holds for its own places.
+        others = (row for other in self.others for row in _opened(self.store, other.run, run))
+        opened += [row for row in others if row.how not in NOTED]
         return Files(
             self.overlay,
             FileHistory(run.origin, run.ended, opened),

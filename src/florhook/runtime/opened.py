@@ -135,7 +135,7 @@ class OpenedFiles:
     def note_states(self, taken: float) -> None:
         """At a checkpoint that is taken then: what the files are that the program writes."""
         now, digests = time.time_ns(), 0
-        for name, before in self.written.items():
+        for name, before in list(self.written.items()):  # other threads open files meanwhile
             try:
                 found = os.stat(name)
             except OSError:

@@ -333,9 +333,7 @@ class Replayer(Tracker):
             context.broken = True
         finally:
             if not turn.stopped and type(context.iterable) is not range:
-                context.iterable = (
-                    None  # as in a recording: the program's object lives no longer than plainly
-                )
+                context.iterable = None  # as in a recording: it lives no longer than plainly
 
     @compiled.aside
     def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> bool:
