@@ -12,6 +12,7 @@ import functools
 import io
 import logging
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -606,6 +607,27 @@ def test_sparse_arrays_of_pydata() -> None:
     state = carried(make, change)
     for name in ("c", "g", "d"):
         assert state[name].todense().tolist() == expected[name].todense().tolist(), name
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_views_of_arrays_that_were_unpickled(protocol: int) -> None:
+    """Such an array lies over the bytes that it came from, and so do its views with gaps."""
+
+    def make() -> dict[str, Any]:
+        whole = pickle.loads(pickle.dumps(np.arange(12.0).reshape(3, 4), protocol))
+        return {"part": whole[:2, :3], "whole": whole, "row": whole[1]}
+
+    def change(s: dict[str, Any]) -> None:
+        s["part"] += 10
+        s["new"] = s["whole"][:, 1:3]
+
+    session = Session(make())
+    change(session.state)
+    assert session.scan().blockers(session.entry) == []
+    state = carried(make, change)
+    assert state["whole"].tolist() == [[10, 11, 12, 3], [14, 15, 16, 7], [8, 9, 10, 11]]
+    state["whole"][1, 1] = 0.0
+    assert (state["part"][1, 1], state["row"][1], state["new"][1, 0]) == (0.0, 0.0, 0.0)
 
 
 def test_trees_of_sklearn() -> None:

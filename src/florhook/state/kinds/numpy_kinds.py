@@ -244,10 +244,12 @@ def thaw(frozen: Any) -> Any:
 
 def owner_of(obj: Any) -> Any:
     """The object in whose memory a view lies; None for an array with memory of its own (or that nobody names)."""
-    base = obj.base
+    base, array = obj.base, None
     while True:
+        if isinstance(base, np.ndarray):
+            array = base
         # `as_strided` puts an object of its own between a view and the array.
-        passes = isinstance(base, np.ndarray) or hasattr(base, "__array_interface__")
+        passes = array is base or hasattr(base, "__array_interface__")
         under = getattr(base, "base", None) if passes else None
         if under is None:
             break
@@ -258,7 +260,8 @@ def owner_of(obj: Any) -> Any:
         return base.untyped_storage()  # a tensor's place in it may still change
     if isinstance(base, memoryview) and isinstance(base.obj, (bytearray, np.ndarray)):
         return base.obj
-    return None
+    # The array that lies over something else, such as the bytes that it was unpickled from, is as good as an owner.
+    return array if array is not None and (array.flags.c_contiguous or array.flags.f_contiguous) else None
 
 
 HELD_BY_SCAN = 4  # references of the walk to a base: two in what it keeps, a variable, an argument
