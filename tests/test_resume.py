@@ -254,7 +254,7 @@ def test_a_file_is_continued_twice(flor: Flor, opening: str, line: str) -> None:
 
 
 HEAVY = """
-    import os, signal
+    import os, signal, time
     import numpy as np
 
     def command(process):
@@ -263,7 +263,17 @@ HEAVY = """
         except OSError:
             return ""
 
+    def runs():
+        import sqlite3
+        try:
+            with sqlite3.connect(f"file:{os.environ['FLOR_HOME']}/catalog.sqlite?mode=ro", uri=True) as catalog:
+                return catalog.execute("SELECT count(*) FROM runs").fetchone()[0]
+        except sqlite3.Error:
+            return 0
+
     def die():
+        while not runs():
+            time.sleep(0.01)  # a writer that had not come so far would leave no run to continue
         processes = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         writers = [p for p in processes if "store.writer" in (c := command(p)) and os.environ["FLOR_HOME"] in c]
         [os.kill(process, signal.SIGKILL) for process in (*writers, os.getpid())]
