@@ -469,6 +469,8 @@ PROCESSES = """
             context = multiprocessing.get_context(method)
             with context.Pool(2) as pool:
                 answers = pool.map(work, range(4))
+                pool.close()
+                pool.join()  # else a worker may be killed at any point of its start
                 print(method, [a.value for a in answers], {type(a) is Answer for a in answers})
             tasks, answers = context.Queue(), context.Queue()
             process = context.Process(target=serve, args=(tasks, answers))
