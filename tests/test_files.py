@@ -227,6 +227,27 @@ def test_descriptors_have_the_numbers_of_the_run(flor: Flor) -> None:
     replay(flor, "train.py")
 
 
+def test_descriptors_that_come_and_go_have_the_numbers_of_the_run(flor: Flor) -> None:
+    """None of ours lies among the low ones."""
+    flor.write(
+        "train.py",
+        """
+        import os
+        seen = []
+        for epoch in range(3):
+            ends = [*os.pipe(), *os.pipe()]
+            seen.append(tuple(ends))
+            for end in ends:
+                os.close(end)
+        print(len(seen))
+        """,
+    )
+    record(flor, "train.py")
+    probe(flor, "train.py", "seen.append(", "print('@@', epoch, ends)")
+    _, stats = replay(flor, "train.py")
+    assert stats["diverged"] == 0
+
+
 LOG = """
     import os, time
     def log(epoch):

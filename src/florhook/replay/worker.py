@@ -52,8 +52,8 @@ def run_worker(target: Target, settings: Settings) -> None:
     pin_hash_seed()
     _end_with_the_supervisor()
     task = json.loads(os.environ.pop("FLORHOOK_TASK"))
+    task["status"] = moved_up(task["status"])  # first: its number is one of those to be kept free
     with low_ones_reserved():
-        task["status"] = moved_up(task["status"])
         worker = Worker(target, settings, task)
     worker.start()
 
