@@ -47,6 +47,8 @@ def dump(value, depth=0):
         return "set" + str(sorted(dump(each, depth + 1) for each in value))
     if isinstance(value, dict):
         return "dict" + str([(dump(k, depth + 1), dump(v, depth + 1)) for k, v in value.items()])
+    if hasattr(value, "tolist"):
+        return "array" + repr(value.tolist())
     if type(value).__name__ in ("Model", "Meter"):
         return type(value).__name__ + dump(vars(value), depth + 1)
     return type(value).__name__
@@ -157,11 +159,38 @@ text = ""
 """
 
 
+NUMPY = """\
+import numpy as np
+np.random.seed(3)
+rng = np.random.default_rng(5)
+arr, mat = np.zeros(6), np.arange(12.0).reshape(3, 4)
+view, column = arr[1:4], mat[:, 1]
+"""
+NUMPY_LINES = [
+    "arr += rng.normal(size=len(arr))",
+    "view[0] = counter",
+    "column *= 0.5",
+    "mat = mat.T.copy()",
+    "column = mat[:, 0]",
+    "view = arr[::2]",
+    "arr = np.append(arr[:5], counter)",
+    "items.append(float(arr.sum()) + np.random.rand())",
+    "mat[counter % 3] = arr[:1]",
+    "shared.append(float(rng.integers(5))) if len(shared) < 6 else shared.pop()",
+    "table['view'] = view",
+    "np.random.shuffle(arr)",
+    "model.best = (arr, view)",
+    "rng = np.random.default_rng(counter)",
+]
+
+IMPORTED = "# a module that the script imports\n"
+
+
 class Writer:
     """Writes one program; `#HERE` lines are places for probes."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, seed: int, numpy: bool = False) -> None:
+        self.random, self.numpy = random.Random(seed), numpy
         self.lines: list[str] = []
         self.names = 0
         self.budget = 26
@@ -174,7 +203,7 @@ class Writer:
         self._block(0, [], loops=0, function=False, least=3)
         self._put(0, 'print("end", counter, dump(items), dump(table), dump(seen), dump(model), text)')
         self._put(0, "#HERE")
-        return PRELUDE + "\n".join(self.lines) + "\n"
+        return PRELUDE + NUMPY * self.numpy + "\n".join(self.lines) + "\n"
 
     def _put(self, depth: int, line: str) -> None:
         self.lines.append("    " * depth + line)
@@ -276,6 +305,7 @@ class Writer:
             *(own * 2 if function else []),
             *calls,
             *calls,
+            *(NUMPY_LINES if self.numpy and not function else []),
         ]
         line = r.choice(choices)
         if function and line.partition(" ")[0] in ("model", "meter", "more_of"):
@@ -375,11 +405,11 @@ class Writer:
         self._put(depth, f"if {self._number(numbers)} % 4 == 2: {self.random.choice(ways)}")
 
 
-def check(seed: int, folder: Path) -> list[str]:
+def check(seed: int, folder: Path, numpy: bool = False) -> list[str]:
     """Differences; the folder is left only if there are some."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    source = Writer(seed).program()
+    source = (IMPORTED if seed % 7 == 3 else "") + Writer(seed, numpy).program()
     chance = random.Random(seed)
     epsilon = chance.choice(["inf", "inf", "0.0667", "5"])
     found = []
@@ -473,14 +503,13 @@ def _probed(source: str, chosen: set[int]) -> str:
 
 def _run(folder: Path, source: str, options: list[str]) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
-    (folder / "train.py").write_text(source)
+    imported = source.startswith(IMPORTED)
+    (folder / ("program.py" if imported else "train.py")).write_text(source)
+    if imported:
+        (folder / "train.py").write_text(
+            "import program\nfor last in range(2):\n    print(last, program.counter)\n"
+        )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FLOR_")}
     environ["PYTHONHASHSEED"] = "0"
-    return subprocess.run(
-        [sys.executable, *options, "train.py"],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    command = [sys.executable, *options, "train.py"]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
