@@ -14,6 +14,8 @@ import mmap
 import os
 from pathlib import Path
 
+from ..descriptors import low_ones_reserved
+
 SLOTS = 1 << 16
 SIZE = 8  # bytes of a slot, which holds the digest of what was decided for
 
@@ -23,7 +25,7 @@ class Agreement:
 
     def __init__(self, path: Path, leads: bool) -> None:
         self.path, self.leads = path, leads
-        with open(path, "a+b") as file:
+        with low_ones_reserved(), open(path, "a+b") as file:  # a mapping keeps a descriptor of its own
             os.ftruncate(file.fileno(), SLOTS * SIZE)
             self._table = mmap.mmap(file.fileno(), SLOTS * SIZE)
 
