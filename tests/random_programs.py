@@ -413,9 +413,7 @@ def check(seed: int, folder: Path, numpy: bool = False) -> list[str]:
     chance = random.Random(seed)
     epsilon = chance.choice(["inf", "inf", "0.0667", "5"])
     found = []
-    plain = _run(folder / "plain", source, [])
-    if plain.returncode:
-        raise AssertionError(f"seed {seed}: the program is wrong\n{plain.stderr}")
+    plain = _plainly(seed, folder / "plain", source)
     options = ["-m", "florhook", "--epsilon", epsilon]
     recorded = _run(folder / "run", source, options)
     told = "".join(line for line in recorded.stderr.splitlines() if "checkpoints were not taken" not in line)
@@ -425,12 +423,10 @@ def check(seed: int, folder: Path, numpy: bool = False) -> list[str]:
     for number in range(3):
         chosen = set(chance.sample(range(places), min(places, chance.choice([1, 1, 2, 4]))))
         probed = _probed(source, chosen)
-        wanted = _run(folder / f"plain{number}", probed, [])
+        wanted = _plainly(seed, folder / f"plain{number}", probed)
         log = chance.choice(["hindsight", "all"])
         done = _run(folder / "run", probed, ["-m", "florhook", "--mode", "replay", "--log", log])
         lines = [line for line in wanted.stdout.splitlines() if line.startswith("@@") or log == "all"]
-        if wanted.returncode:
-            raise AssertionError(f"seed {seed}: the probed program is wrong\n{wanted.stderr}")
         if done.stdout.splitlines() != lines:
             (folder / f"probed{number}.py").write_text(probed)
             found.append(
@@ -462,9 +458,7 @@ def check_resume(seed: int, folder: Path) -> list[str]:
     chance = random.Random(seed)
     source = STOP + Writer(seed).program().replace("#HERE", "stop()") + "print('ticks', ticks)\n"
     epsilon = chance.choice(["inf", "0.0667", "5"])
-    plain = _run(folder / "plain", source, [])
-    if plain.returncode:
-        raise AssertionError(f"seed {seed}: the program is wrong\n{plain.stderr}")
+    plain = _plainly(seed, folder / "plain", source)
     ticks = int(plain.stdout.split()[-1])
     (folder / "run").mkdir()
     found = []
@@ -499,6 +493,13 @@ def _probed(source: str, chosen: set[int]) -> str:
             number += 1
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _plainly(seed: int, folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    done = _run(folder, source, [])
+    if done.returncode:
+        raise AssertionError(f"seed {seed}: the program in {folder} is wrong\n{done.stderr}")
+    return done
 
 
 def _run(folder: Path, source: str, options: list[str]) -> subprocess.CompletedProcess[str]:

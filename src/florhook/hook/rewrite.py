@@ -92,8 +92,9 @@ def rewrite(
 
     Without `loops`, functions get their marks, and loops stay as they are.
     """
-    writer = _Writer(tree, module, path, replaying, {id(node) for node in added}, first_site, first_mark)
-    writer.with_loops = loops
+    writer = _Writer(
+        tree, module, path, replaying, {id(node) for node in added}, first_site, first_mark, loops
+    )
     writer.run()
     return Instrumented(
         module,
@@ -165,9 +166,10 @@ class _Writer:
         added: set[int],
         first_site: int,
         first_mark: int,
+        with_loops: bool,
     ) -> None:
         self.tree, self.module, self.path = tree, module, path
-        self.replaying, self.added, self.with_loops = replaying, added, True
+        self.replaying, self.added, self.with_loops = replaying, added, with_loops
         self.first_site, self.first_mark = first_site, first_mark
         self.sites: list[Site] = []
         self.keys: set[str] = set()  # of the sites

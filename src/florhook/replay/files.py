@@ -2,11 +2,12 @@
 
 The user's folder holds files as the run left them at its end; the overlay holds what the replay wrote. After a jump
 either may be the wrong one: the overlay's may be older than what the skipped part wrote, the user's may be newer than
-the place that the replay is at. The time at which the run last wrote a file tells; where it does not, the replay is
-run again without skipping.
+the place that the replay is at. What the run noted of a file at its checkpoints tells, or the time at which it last
+wrote the file; where neither does, the replay is run again without skipping.
 
-All times here are seconds since the epoch. At the nth jump (from 0 on) what the overlay holds gets the time n, unless
-it has a number already: so it is known later in which stretch the replay wrote it.
+Times here are seconds since the epoch, but for those of `Found` and `Known`. At the nth jump (from 0 on) what the
+overlay holds gets the time n, unless it has a number already: so it is known later in which stretch the replay wrote
+it.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class Known:
 
     def holds(self, file: Found | None) -> bool:
         """Whether the file has the same content, whenever it was written."""
-        whole = file is not None and file.size == self.size <= DIGESTED and self.digest != -1
-        return whole and content_digest(file.path, self.size) == self.digest  # type: ignore[union-attr]
+        if file is None or file.size != self.size or self.size > DIGESTED or self.digest == -1:
+            return False
+        return content_digest(file.path, self.size) == self.digest
 
 
 class FileHistory:

@@ -101,7 +101,8 @@ class OpenedFiles:
             appends = bool(flags & os.O_APPEND) or "a" in (mode or "")
             if not appends or name not in self.written:
                 self._writes += 1
-                self._new.append(FileRow(name, "append" if appends else "write", self.now(), _size(name), 0))
+                how, size = ("append", _size(name)) if appends else ("write", -1)
+                self._new.append(FileRow(name, how, self.now(), size, 0))
             if name not in self.written:
                 self.written[name] = None
                 self.announce()  # at once: a run that is killed and continued finds the file there

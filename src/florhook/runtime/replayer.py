@@ -364,8 +364,9 @@ class Replayer(Tracker):
         try:
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
-            for name in running_threads(self.program.user_modules):
-                raise CannotRestoreError(f"thread {name} is running")
+            running = running_threads(self.program.user_modules)
+            if running:
+                raise CannotRestoreError(f"thread {running[0]} is running")
             self._position(context, turn, iteration)
             values = self._load(checkpoint, turn, loop.site.key)
             self._set_globals(values, turn.entry_names)

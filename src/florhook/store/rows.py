@@ -110,9 +110,9 @@ class CheckpointRow:
 class FileRow:
     """A file that the program opened, and what it was then.
 
-    `how` is "read" (the first time), "append" (the first time), "write" (each time: its old content is lost; of both,
-    `size` is that of before, -1 if it was not there), "folder" (it is about to be made), or, of a file that was opened
-    for writing, at a checkpoint, "size", "gone", or "content": `changed` is then a digest of its last MiB (-1: none).
+    `how` is "read" (the first time), "append" (the first time: `size` is that of before, -1 if it was not there),
+    "write" (each time: its old content is lost), "folder" (it is about to be made), or, of a file that was opened for
+    writing, at a checkpoint, "size", "gone", or "content": `changed` is then a digest of its last MiB (-1: none).
     """
 
     path: str
