@@ -24,6 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows why a test that was run again had failed (pytest-rerunfailures itself names it only)."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"at first: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+
+
 @dataclass(frozen=True)
 class Flor:
     """Runs `python -m florhook` in a folder of its own: flor("train.py", "--lr=1", FLOR_MODE="replay")."""
