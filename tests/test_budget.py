@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florhook.runtime.budget import FLOOR, FREE, RESTORE_FACTOR, Block, Budget
+from florhook.runtime.budget import FLOOR, FREE, NOT_WORTH, RESTORE_FACTOR, SPENT, Block, Budget
+from florhook.runtime.contention import felt
 from florhook.runtime.program import Program
 from florhook.state.scan import Root, Scan, TooLongError
 
@@ -154,3 +157,40 @@ def test_a_walk_is_given_up_when_it_takes_too_long() -> None:
     assert other.cost == pytest.approx(0.02)
     with pytest.raises(TooLongError, match="objects"):
         Scan(Program(), [Root(("r",), [[] for _ in range(100_000)])], seconds=0.001)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "idle", "share"),
+    [(2.0, 2.0, 0.0), (1.0, 7.5, 0.0), (0.25, 7.5, 0.75), (3.0, 0.4, 0.6), (-0.1, 0.0, 1.0)],
+)
+def test_the_writers_work_is_felt_where_no_core_is_free(allowed: float, idle: float, share: float) -> None:
+    """By the cores that the process may still use, and by those that stand idle, whichever are fewer."""
+    assert felt(allowed, idle) == pytest.approx(share)
+
+
+def test_contention_of_a_process_on_one_core() -> None:
+    """Pinned to one core, a process that computes leaves nothing for a writer."""
+    code = (
+        "import os, time\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from florhook.runtime.contention import Contention\n"
+        "felt = Contention()\n"
+        "until = time.process_time() + 0.3\n"
+        "while time.process_time() < until: pass\n"
+        "began, used = felt._before[:2]\n"
+        "share = felt.share()\n"
+        "print(share >= (felt._before[1] - used) / (felt._before[0] - began) - 1e-6)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("True"), done.stdout
+
+
+def test_reasons() -> None:
+    """What the budget says no for: the sum of all that was spent, or this block's own balance."""
+    budget = Budget(0.1)
+    block = Block(executions=1, compute=10.0, cost=2.0)
+    assert budget.objection(block, LONG, 0.0) == NOT_WORTH
+    block.cost = 0.5
+    assert budget.objection(block, LONG, 0.0) == ""
+    budget.spent, block.checkpoints = 0.6, 1
+    assert budget.objection(block, 10.9, 0.0) == SPENT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -371,6 +372,40 @@ def test_runs_and_show_tell_what_there_is(flor: Flor) -> None:
     shown = flor("show", "last").stdout
     assert "__main__:train:0: 6 executions, 120 iterations" in shown
     assert "__main__:main:0: 1 executions, 6 iterations" in shown
+
+
+def test_show_explains_what_recording_cost(flor: Flor) -> None:
+    """The parts of the stall, what the budget took at each loop, and why it refused the rest."""
+    flor.write(
+        "train.py",
+        """
+        import time
+
+        state = bytearray(50_000_000)
+        for epoch in range(8):
+            state[0] = epoch
+            time.sleep(0.02)
+        """,
+    )
+    assert flor("train.py", FLOR_STATS="stats.json").returncode == 0
+    stats = json.loads((flor.folder / "stats.json").read_text())
+    parts = stats["stall"]
+    assert set(parts) == {"walk", "digest", "copy", "wait"}
+    assert 0 < parts["copy"] < sum(parts.values()) <= stats["stall_s"]
+    boundary, exits = (
+        next(block for block in stats["blocks"] if block["kind"] == kind) for kind in ("boundary", "exit")
+    )
+    assert 0.02 <= boundary["mean_s"] < 0.2
+    assert boundary["checkpoints"] >= 1, "the entry"
+    assert 0 < sum(boundary["refused"].values()) <= 8
+    assert exits["executions"] == 1
+    shown = flor("show", "last").stdout
+    assert f"boundaries: {boundary['checkpoints']} checkpoints" in shown
+    for reason, count in boundary["refused"].items():
+        assert f"{count} refused because {reason}" in shown
+    assert re.search(
+        r"^stall +\d\.\d{3} s: walk .*, digest .*, copy .*, wait .*, other ", shown, re.MULTILINE
+    )
 
 
 def test_a_store_that_cannot_be_written_does_not_stop_the_program(flor: Flor) -> None:

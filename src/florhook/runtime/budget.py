@@ -8,12 +8,16 @@ together the time spent stays below ε of the time that the program has run.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 RESTORE_FACTOR = 1.0  # c: a restore takes about as long as a checkpoint
 WITNESSES = 0.25  # the share of the budget that may go to digests alone
 FLOOR = 20.0  # with epsilon = inf: how many times its compute time a block may spend on checkpoints
 FREE = 0.25  # seconds that the first entries may take before anything is known of the program
+SPENT = "the share of the run's time was spent"
+NOT_WORTH = "it would cost more than it could save"
 
 
 @dataclass
@@ -25,10 +29,21 @@ class Block:
     compute: float = 0.0  # seconds over all executions
     cost: float = 0.0  # seconds of the last materialisation
     witness_cost: float = 0.0  # seconds of the last digests alone
+    refused: Counter[str] = field(default_factory=Counter)  # by reason
 
     def ran(self, seconds: float, times: int = 1) -> None:
         self.executions += times
         self.compute += seconds
+
+    def figures(self) -> dict[str, Any]:
+        """For the record: what the block costs and takes, in seconds, and what became of its executions."""
+        return {
+            "executions": self.executions,
+            "mean_s": self.compute / max(1, self.executions),
+            "checkpoints": self.checkpoints,
+            "cost_s": self.cost,
+            "refused": self.refused,
+        }
 
     @property
     def mean(self) -> float:
@@ -52,7 +67,11 @@ class Budget:
         return found
 
     def allows(self, block: Block, elapsed: float, typical: float, spacing: float | None = None) -> bool:
-        """Whether a checkpoint of this block, now, `elapsed` seconds into the run, is within the budget.
+        """Whether a checkpoint of this block, now, `elapsed` seconds into the run, is within the budget."""
+        return not self.objection(block, elapsed, typical, spacing)
+
+    def objection(self, block: Block, elapsed: float, typical: float, spacing: float | None = None) -> str:
+        """Why a checkpoint of this block is not within the budget now; empty if it is.
 
         `typical` is the expected cost where the block has none of its own yet, in seconds; `spacing` is the time
         since the block's last checkpoint, where the block is an iteration.
@@ -60,13 +79,13 @@ class Budget:
         cost = block.cost or typical
         if math.isinf(self.epsilon):
             since = block.mean if spacing is None else spacing
-            return not since * FLOOR < cost
+            return NOT_WORTH if since * FLOOR < cost else ""
         if self.spent + cost > self.epsilon * elapsed + FREE * (block.checkpoints == 0):
-            return False
+            return SPENT
         if not block.executions:
-            return True
+            return ""
         share = min(1 / (1 + RESTORE_FACTOR), self.epsilon)
-        return cost < block.compute * share / (block.checkpoints + 1)
+        return "" if cost < block.compute * share / (block.checkpoints + 1) else NOT_WORTH
 
     def patience(self, block: Block, elapsed: float, typical: float) -> float:
         """How many seconds a checkpoint may take before it is given up: twice what was expected, or what is left."""

@@ -27,7 +27,8 @@ from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
 from . import compiled
-from .budget import Block, Budget
+from .budget import SPENT, Block, Budget
+from .contention import Contention
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
 from .opened import OpenedFiles
@@ -39,6 +40,7 @@ from .threads import running_threads
 if TYPE_CHECKING:
     from .agreement import Agreement
 
+STALL = ("walk", "digest", "copy", "wait")  # what the program waits for at a checkpoint
 EXIT = -1  # the "iteration" of a checkpoint at a loop's exit
 DETAIL = 2e-4  # seconds: shorter iterations get no row of their own
 LOOK_AGAIN = 5e-4  # seconds between two boundaries of a fast loop that are looked at
@@ -47,7 +49,10 @@ QUICK = 1e-4  # seconds: loops that take less are looked at seldom
 QUICK_AFTER, QUICK_FOR = 8, 64  # executions
 WORTH_A_ROW = 1e-3  # seconds: shorter loops get none
 FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
-BANDWIDTH = 2e9  # bytes a second that the writer takes from a busy machine
+WRITER_COST = 5e-10  # seconds of CPU that the writer takes for a byte, until that is known of
+KNOWN_OF = 256 << 20  # bytes
+OF_RANK_0 = "rank 0 refused it for all"
+NEVER_WALKED = "the loop was not walked at its entry"
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
 IMPORT = builtins.__import__
@@ -92,6 +97,8 @@ class Watch:
     entry: str = ""
     wants_exit: bool = False
     boundaries: bool = False
+    exit_objection: str = ""  # the budget's, at the entry, to the exit,
+    objection: str = ""  # and to the boundaries
     driven: bool = False  # its iterator comes to a place by running only
     flow: Iterator[Any] | None = None  # the iterator's items, while it is iterated over
     checkpoints: int = 0
@@ -121,6 +128,8 @@ class Recorder(Tracker):
         self.checkpoints = 0
         self.places = 0  # those of them that are no entries
         self.stall = 0.0
+        self.took = dict.fromkeys(STALL, 0.0)  # seconds of it
+        self.contention = Contention()
         self.iterations = 0
         self.refused: dict[str, int] = {}
         self.written = 0  # characters of output so far
@@ -266,20 +275,23 @@ class Recorder(Tracker):
         boundaries = self.budget.block(context.site_id, "boundary")
         typical = self._typical_cost()
         main_loop = self._is_main_loop(context)
-        worth = self.budget.allows(exits, now, 2 * typical)
-        worth = self._agreed(worth, context, "entry", self._count_entry(context))
+        watch.exit_objection = self.budget.objection(exits, now, 2 * typical)
+        worth = self._agreed(not watch.exit_objection, context, "entry", self._count_entry(context))
         watch.wants_exit = main_loop or worth
         watch.boundaries = not context.site.tight
         watch.driven = not can_position(context.site.kind, context.iterable)
         if watch.boundaries and not main_loop and boundaries.executions:
-            watch.boundaries = self.budget.allows(boundaries, now, typical, boundaries.mean)
-        if not (main_loop or watch.wants_exit or (watch.boundaries and self._affords(typical, now))):
-            watch.boundaries = False
+            watch.objection = self.budget.objection(boundaries, now, typical, boundaries.mean)
+        if watch.boundaries and not (main_loop or watch.wants_exit or self._affords(typical, now)):
+            watch.objection = watch.objection or SPENT
+        watch.boundaries = watch.boundaries and not watch.objection
+        if not (main_loop or watch.wants_exit or watch.boundaries):
             return
         began = time.perf_counter()
         scan = self._scan(context, watch, frame, None if main_loop else boundaries)
         if scan is None:
             watch.wants_exit = watch.boundaries = False
+            watch.exit_objection = watch.objection = NEVER_WALKED
             return
         context.entry = Entry(scan)
         watch.entry = json.dumps([context.entry.roots, shape_digest(context.entry.shape)])
@@ -366,10 +378,13 @@ class Recorder(Tracker):
         block = self.budget.block(context.site_id, "boundary")
         spacing = self.ran() - (watch.checkpoint_ran or watch.entered_ran)
         possible = watch.boundaries and context.entry is not None
-        allowed = possible and self.budget.allows(block, self.now(), self._typical_cost(), spacing)
-        if self._agreed(allowed, context, "boundary", begun) and possible:
+        objection = watch.objection
+        if possible:
+            objection = self.budget.objection(block, self.now(), self._typical_cost(), spacing)
+        if self._agreed(possible and not objection, context, "boundary", begun) and possible:
             self._checkpoint(context, watch, frame, begun, block)
         else:
+            block.refused[objection or OF_RANK_0] += 1
             self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
 
     def _count_entry(self, context: Context) -> int:
@@ -404,11 +419,17 @@ class Recorder(Tracker):
         block.ran(seconds)
         if block.executions >= QUICK_AFTER and block.mean < QUICK:
             self.quick[context.site_id] = QUICK_FOR
-        worth = self.everything or self.budget.allows(block, self.now(), self._typical_cost(), seconds)
-        worth = self._agreed(worth, context, "exit", self.entries.get(context.site_id, 0))
-        if watch.wants_exit and context.entry is not None and worth:
+        possible = watch.wants_exit and context.entry is not None
+        objection = watch.exit_objection
+        if self.everything:
+            objection = ""
+        elif possible:
+            objection = self.budget.objection(block, self.now(), self._typical_cost(), seconds)
+        worth = self._agreed(not objection, context, "exit", self.entries.get(context.site_id, 0))
+        if possible and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
         else:
+            block.refused[objection or OF_RANK_0] += 1
             self._witness(context, watch, frame, EXIT, block, seconds)
         self.pop_to(context)
 
@@ -506,6 +527,8 @@ class Recorder(Tracker):
         except Exception as error:
             self._refuse(f"{type(error).__name__}: {error}")
             return None
+        finally:
+            self._lap("walk", began)
 
     def _checkpoint(
         self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block
@@ -530,8 +553,10 @@ class Recorder(Tracker):
     def _witness_of(
         self, context: Context, scan: Scan, iteration: int, block: Block, began: float | None = None
     ) -> None:
-        began = time.perf_counter() if began is None else began
+        lap = time.perf_counter()
+        began = lap if began is None else began
         digests = Digests.of(scan, witness=True)
+        self._lap("digest", lap)
         row = CheckpointRow(self._number(context), iteration, self.now(), self.written, digests.to_text())
         stream = Piece(("stream", context.site_id), memoryview(scan.stream), compress=True)
         self.recording.checkpoint(row, [stream])
@@ -543,6 +568,7 @@ class Recorder(Tracker):
     def _store(
         self, context: Context, watch: Watch, scan: Scan, iteration: int, block: Block, began: float
     ) -> None:
+        lap = time.perf_counter()
         try:
             outline = self._outline(context, watch, scan) if iteration > 0 else None
             numbers = outline.numbers() if outline is not None else {}
@@ -565,8 +591,10 @@ class Recorder(Tracker):
             self._refuse(f"{type(error).__name__}: {error}")
             self._spend(time.perf_counter() - began)
             return
+        lap = self._lap("walk", lap)
         number = self._number(context)
         digests = Digests.of(scan, outline.digest() if outline is not None else None)
+        self._lap("digest", lap)
         row = CheckpointRow(number, iteration, self.now(), self.written, digests.to_text())
         pieces = [
             Piece(("stream", context.site_id), memoryview(scan.stream), compress=True),
@@ -576,6 +604,7 @@ class Recorder(Tracker):
         if self.files is not None:
             self.files.note_states(row.taken)
         self._flush_output()  # first, so that no checkpoint is there without what had been printed by then
+        sent = self.recording.bytes_sent
         taken = self.recording.checkpoint(row, pieces)
         seconds = time.perf_counter() - began
         self.stall += seconds
@@ -584,8 +613,7 @@ class Recorder(Tracker):
             self._refuse(self.recording.failed or self.recording.skipped or "skipped")
             self._check()
             return
-        size = sum(piece.view.nbytes for piece in pieces)
-        self.budget.took(block, seconds + size / BANDWIDTH)
+        self.budget.took(block, seconds + self._felt(self.recording.bytes_sent - sent))
         self.checkpoints += 1
         self.places += iteration != 0
         watch.checkpoints += 1
@@ -634,6 +662,17 @@ class Recorder(Tracker):
         while outer is not None:
             self._write_context(outer, outer.extra, "")
             outer = outer.parent
+
+    def _felt(self, size: int) -> float:
+        """The seconds that the writer will take from the program for so many bytes, by what it took so far."""
+        known, cpu = self.recording.bytes_sent, self.recording.writer_cpu_s
+        rate = (cpu + KNOWN_OF * WRITER_COST) / (known + KNOWN_OF)
+        return size * rate * self.contention.share()
+
+    def _lap(self, part: str, began: float) -> float:
+        now = time.perf_counter()
+        self.took[part] += now - began
+        return now
 
     def _spend(self, seconds: float) -> None:
         self.stall += seconds
@@ -705,6 +744,13 @@ class Recorder(Tracker):
             "iterations_executed": self.iterations,
             "iterations_skipped": 0,
             "refused": self.refused,
+            "stall": {part: self.took[part] + self.recording.took.get(part, 0.0) for part in STALL},
+            "writer_cpu_s": self.recording.writer_cpu_s,
+            "blocks": [
+                {"site": self.program.sites[site].key, "kind": kind, **block.figures()}
+                for (site, kind), block in self.budget.blocks.items()
+                if block.checkpoints or block.refused
+            ],
         }
 
 

@@ -51,7 +51,9 @@ class Recording:
         self.skipped: str | None = None  # why the last checkpoint that was skipped was
         self.bytes_captured = 0  # of all pieces of the checkpoints that were taken
         self.bytes_written = 0  # to pack files, as last heard
+        self.bytes_sent = 0  # copied for the writer
         self.writer_cpu_s = 0.0  # as last heard
+        self.took = {"wait": 0.0, "digest": 0.0, "copy": 0.0}  # seconds that checkpoints kept the caller
         self.writer_pid: int | None = None  # once it has started
         self._pool = StagingPool(limit_bytes)
         self._lean = Lean()
@@ -112,7 +114,8 @@ class Recording:
             return False
         try:
             self.skipped = "another thread was recording"
-            return self._exclusively(lambda: self._checkpoint(row, pieces), False, _PATIENCE_S)
+            began = time.perf_counter()
+            return self._exclusively(lambda: self._checkpoint(row, pieces, began), False, _PATIENCE_S)
         except Exception as error:
             self._fail(_reason(error))
             return False
@@ -186,8 +189,9 @@ class Recording:
             self._pool.release(done.region)
         self._lean.learned(done.keys, digests)
 
-    def _checkpoint(self, row: CheckpointRow, pieces: list[Piece]) -> bool:
+    def _checkpoint(self, row: CheckpointRow, pieces: list[Piece], began: float) -> bool:
         self._pump()
+        began = self._lap("wait", began)
         channel = self._channel
         if self.failed is not None or channel is None:
             return False
@@ -195,6 +199,7 @@ class Recording:
             self.skipped = "the writer does not keep up"
             return False
         draft = self._lean.select(pieces)
+        began = self._lap("digest", began)
         small = b"".join(draft.smalls)
         size = draft.large + len(small)
         region = self._pool.reserve(size) if size > _INLINE else None
@@ -209,8 +214,15 @@ class Recording:
         self._lean.sent(draft)
         self.skipped = None
         self.bytes_captured += sum(draft.lengths)
+        self.bytes_sent += size
         self._pump()
+        self._lap("copy", began)
         return True
+
+    def _lap(self, part: str, began: float) -> float:
+        now = time.perf_counter()
+        self.took[part] += now - began
+        return now
 
     def _no_room(self, size: int) -> str:
         if size > self._pool.limit:

@@ -50,6 +50,7 @@ def show_run(home: Path, which: str) -> None:
         print(f"python       {run.meta.get('python', '?')}, florhook {run.meta.get('florhook', '?')}")
         for source in modules_of(store.sources(run)):
             print(f"module       {source.module} ({source.path})")
+        _show_stall(run)
         _show_loops(store, run)
         for reason, count in run.stats.get("refused", {}).items():
             print(f"not taken    {count} checkpoints: {reason}")
@@ -70,6 +71,18 @@ def _show_ranks(store: Store, run: RunRow) -> None:
             )
 
 
+def _show_stall(run: RunRow) -> None:
+    """What the program waited for, and what ran beside it."""
+    parts = run.stats.get("stall")
+    if parts is None:
+        return
+    rest = run.stats["stall_s"] - sum(parts.values())
+    told = ", ".join(f"{name} {seconds:.3f}" for name, seconds in {**parts, "other": rest}.items())
+    print(
+        f"stall        {run.stats['stall_s']:.3f} s: {told}; the writer used {run.stats['writer_cpu_s']:.2f} s of CPU"
+    )
+
+
 def _show_loops(store: Store, run: RunRow) -> None:
     taken: dict[int, int] = {}
     for checkpoint in store.checkpoints(run, pieces=False):
@@ -86,6 +99,20 @@ def _show_loops(store: Store, run: RunRow) -> None:
             f"loop         {site}: {executions:.0f} executions, {iterations:.0f} iterations, "
             f"{checkpoints:.0f} checkpoints, {seconds:.2f} s"
         )
+        for block in run.stats.get("blocks", ()):
+            if block["site"] == site:
+                print(f"             {_block(block)}")
+
+
+def _block(block: dict[str, Any]) -> str:
+    """What the budget made of a loop's exits, or of its boundaries."""
+    what, took = ("exits", "the loop") if block["kind"] == "exit" else ("boundaries", "an iteration")
+    told = [f"{what}: {block['checkpoints']} checkpoints"]
+    if block["checkpoints"]:
+        told.append(f"the last cost {1000 * block['cost_s']:.1f} ms")
+    told.append(f"{took} takes {1000 * block['mean_s']:.1f} ms")
+    told += [f"{count} refused because {reason}" for reason, count in block["refused"].items()]
+    return ", ".join(told)
 
 
 def _line(store: Store, run: RunRow) -> tuple[str, ...]:
