@@ -39,6 +39,7 @@ class Printed:
     probes: int = 0  # pieces that hindsight statements wrote; their text may depend on the clock
     recorded: int = 0  # characters of the run's own output
     live: int = 0  # characters of the program's own output, where that cannot be taken from the record
+    left_out: int = 0  # bytes that are still to be left out, since several processes have printed them
 
 
 class ReplayOutput:
@@ -62,7 +63,7 @@ class ReplayOutput:
         self.hindsight = Hindsight()
         self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
         self.already = already
-        self.printed = Printed(recorded=already.recorded)
+        self.printed = Printed(recorded=already.recorded, left_out=already.left_out)
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
         self.quiet = 0  # what is written is no part of the run's output
@@ -154,7 +155,10 @@ class ReplayOutput:
 
     def _print(self, text: str) -> None:
         errors = "surrogateescape" if self._errors == "strict" and not text.isascii() else self._errors
-        self._out.write(text.encode(self._encoding, errors))
+        data = text.encode(self._encoding, errors)
+        out = self.printed.left_out
+        self.printed.left_out = max(0, out - len(data))
+        self._out.write(data[out:])
         if self.ending or (self._by_line and "\n" in text):
             self._out.flush()
 
@@ -170,6 +174,17 @@ class ReplayOutput:
             self._live(self.recorded()[self.position : out])
         self.position = out
         self._in_step = self.comparable
+
+    def goes_to(self, target: int) -> None:
+        """From here on, what is printed goes to that descriptor."""
+        with self.lock:
+            self._out.flush()
+            os.dup2(target, self.descriptor, inheritable=False)
+
+    def tell(self, position: int) -> None:
+        """Print what the run had printed up to a place."""
+        with self.lock:
+            self._tell(position)
 
     def flush(self) -> None:
         with self.lock:

@@ -55,6 +55,12 @@ class Loop:
         row = self.iterations.get(iteration)
         return set((self.row.marks if row is None else row.marks).split(","))
 
+    def time_at(self, boundary: int) -> float:
+        """When the run was at a boundary, or at the last place before it that is known; in seconds from its start."""
+        if boundary in self.iterations:
+            return self.iterations[boundary].began
+        return self.checkpoints[boundary].taken if boundary in self.checkpoints else self.row.entered
+
     def labels_of(self, iteration: int) -> dict[str, Any]:
         row = self.iterations.get(iteration)
         return {} if row is None else json.loads(row.labels)

@@ -6,11 +6,15 @@ import os
 from dataclasses import dataclass, field
 
 from ..errors import RefusedError
+from ..hook.carries import carries
 from ..hook.diff import Refusal, SourceDiff, compare
 from ..hook.locate import find_spec
 from ..hook.rewrite import rewrite
 from ..hook.scope import is_included
+from ..runtime.probes import CHILDREN
 from ..store.rows import RunRow, SourceRow
+from .plan import Question, Selection
+from .record import Record
 
 
 @dataclass
@@ -21,6 +25,13 @@ class Edits:
     lines: list[tuple[str, int]] = field(default_factory=list)  # of the probes: path, line
     refusals: list[Refusal] = field(default_factory=list)
     printing_changed: bool = False
+    carries: bool = False  # what was added depends on more than the program's state
+
+    def question(self, record: Record, selection: Selection) -> Question:
+        """What a replay of a run asks."""
+        places = {*self.places, CHILDREN} if self.places else set()
+        marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
+        return Question(frozenset(places), marks, selection)
 
 
 def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
@@ -34,6 +45,7 @@ def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
         diff = compare(source.source, new, path)
         edits.refusals += _of_a_library(diff.refusals, source) if _is_library(source, run) else diff.refusals
         edits.printing_changed |= diff.printing_changed
+        edits.carries |= carries(diff.tree, diff.added)
         for place, line in probes_of(diff, source.module, path):
             edits.places.add(place)
             edits.lines.append((path, line))

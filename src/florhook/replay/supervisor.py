@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..begin import new_id, program_name
@@ -22,9 +22,12 @@ from ..record import write_stats
 from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
+from .attempt import Attempt
 from .group import Folder, Group
+from .items import divide
 from .plan import parse_selection
-from .record import modules_of
+from .pool import Pool, TroubleError
+from .record import Record, modules_of
 from .sources import Edits, find_edits
 
 DIVERGED = 4
@@ -43,14 +46,6 @@ MOST_ATTEMPTS = 20
 MOST_REASONS = 3
 
 
-@dataclass
-class Attempt:
-    """How a worker ended: its exit status and what it reported."""
-
-    status: int
-    report: dict[str, Any] = field(default_factory=dict)
-
-
 def replay(target: Target, settings: Settings) -> int:
     """Replay a run of the program; the exit status."""
     started = time.perf_counter()
@@ -64,9 +59,10 @@ def replay(target: Target, settings: Settings) -> int:
     check_same_program(target, settings, run)
     edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
     _refuse_unsafe(edits, settings)
-    store.close()
     group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, others)
-    attempt = _run_until_done(settings, run, group)
+    pool = None if group is not None else _pool(store, settings, run, edits)
+    store.close()
+    attempt, workers = _run_until_done(settings, run, group, pool)
     stats = _say_what_happened(attempt, edits, run)
     exit_code = _exit_code(attempt)
     write_stats(
@@ -74,7 +70,7 @@ def replay(target: Target, settings: Settings) -> int:
         {
             "mode": "replay",
             "run_id": run.id,
-            "workers": 1,
+            "workers": workers,
             **stats,
             "exit_code": exit_code,
             "wall_s": time.perf_counter() - started,
@@ -129,15 +125,60 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
     )
 
 
-def _run_until_done(settings: Settings, run: RunRow, group: Group | None) -> Attempt:
-    """Run workers until one gets through; each leaves out the checkpoints that the one before could not use."""
+def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[Pool, int] | None:
+    """Several workers, where there are several things to do; and how many."""
+    if settings.workers == 1:
+        return None
+    if edits.carries:
+        sys.stderr.write(
+            "florhook: what was added hands values from one place to another: one process replays it\n"
+        )
+        return None
+    if edits.printing_changed and settings.log == "all":
+        return None  # what stands between the items is not in the record as it would be printed now
+    record = Record(store, run)
+    question = edits.question(record, parse_selection(settings.select))
+    items = divide(record, question, settings.workers)
+    count = min(settings.workers, sum(item.start >= 0 for item in items))
+    if count < 2:
+        return None
+    folder = settings.home / "replays" / new_id()
+
+    def start(task: dict[str, Any], stdin: int, number: int) -> subprocess.Popen[bytes]:
+        whole = {"avoid": [], "already": {}, **task}
+        try:
+            return _start_worker(run, whole, folder / f"overlay-{number}", {}, stdin)
+        finally:
+            os.close(stdin)
+
+    return Pool(items, folder, start), count
+
+
+def _run_until_done(
+    settings: Settings, run: RunRow, group: Group | None, pool: tuple[Pool, int] | None
+) -> tuple[Attempt, int]:
+    """Run workers until one gets through; each leaves out the checkpoints that the one before could not use.
+
+    The attempt that did, and how many workers it had.
+    """
     avoid: list[str] = []
     already: dict[str, int] = {}
+    if pool is not None:
+        try:
+            return pool[0].run(pool[1]), pool[1]
+        except TroubleError as trouble:
+            sys.stderr.write(f"florhook: one process replays this ({trouble})\n")
+            avoid += trouble.report.get("again", [])
+            already = {"left_out": pool[0].printed}
+        except BrokenPipeError:  # nobody reads what is printed
+            _die_by(signal.SIGPIPE)
+        except KeyboardInterrupt:
+            _die_by(signal.SIGINT)
     for number in range(MOST_ATTEMPTS):
         folder = None if group is None else group.attempt(number)
         attempt = _run_worker(settings, run, {"avoid": avoid, "already": already}, folder)
         if "again" not in attempt.report:
-            return attempt
+            return attempt, 1
         avoid += attempt.report["again"]
         already = {
             name: max(count, already.get(name, 0)) for name, count in attempt.report["printed"].items()
@@ -153,20 +194,14 @@ def _run_until_done(settings: Settings, run: RunRow, group: Group | None) -> Att
 
 def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: Folder | None) -> Attempt:
     overlay = settings.home / "replays" / new_id() if folder is None else folder.overlay
-    overlay.mkdir(parents=True, mode=0o700, exist_ok=folder is not None)
     read, write = os.pipe()
-    task = {**task, "run": run.id, "status": write, "overlay": str(overlay)}
+    task = {**task, "status": write}
     address: dict[str, str] = {}
     if folder is not None:
         task["ranks"] = folder.as_task()
         address = folder.address()
-    environment = {**os.environ, **address, "FLORHOOK_TASK": json.dumps(task)}
-    seed = str(run.meta.get("hash_seed", ""))
-    environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
-    environment["PYTHONHASHSEED"] = seed or "random"
-    command = [sys.executable, *sys.orig_argv[1:]]
     with _interrupts_left_to_the_worker():
-        worker = subprocess.Popen(command, env=environment, pass_fds=[write])
+        worker = _start_worker(run, task, overlay, address)
         os.close(write)
         with os.fdopen(read, "rb") as reports:
             text = reports.readline()
@@ -178,6 +213,25 @@ def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: F
     if folder is not None and status == 0 and not folder.wait_for_the_end():
         report["again"] = folder.halt()
     return Attempt(status, report)
+
+
+def _start_worker(
+    run: RunRow, task: dict[str, Any], overlay: Path, address: Mapping[str, str], stdin: int | None = None
+) -> subprocess.Popen[bytes]:
+    """One that has a standard input of its own does not belong to the terminal's foreground, either."""
+    overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
+    task = {**task, "run": run.id, "overlay": str(overlay)}
+    environment = {**os.environ, **address, "FLORHOOK_TASK": json.dumps(task)}
+    seed = str(run.meta.get("hash_seed", ""))
+    environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
+    environment["PYTHONHASHSEED"] = seed or "random"
+    return subprocess.Popen(
+        [sys.executable, *sys.orig_argv[1:]],
+        stdin=stdin,
+        env=environment,
+        pass_fds=[task["status"]],
+        start_new_session=stdin is not None,
+    )
 
 
 @contextlib.contextmanager
@@ -243,7 +297,12 @@ def _exit_code(attempt: Attempt) -> int:
     if attempt.report.get("diverged"):
         return DIVERGED
     if attempt.status < 0:
-        with contextlib.suppress(OSError):  # SIGKILL and SIGSTOP have no handler to reset
-            signal.signal(-attempt.status, signal.SIG_DFL)
-        os.kill(os.getpid(), -attempt.status)
+        _die_by(-attempt.status)
     return attempt.status
+
+
+def _die_by(number: int) -> None:
+    """As the program did, or would have."""
+    with contextlib.suppress(OSError):  # SIGKILL and SIGSTOP have no handler to reset
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -25,7 +25,6 @@ from ..record import LISTING, as_recorded, watch
 from ..runtime import entropy, probes
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
-from ..runtime.probes import CHILDREN
 from ..runtime.program import Program
 from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
@@ -38,8 +37,9 @@ from .files import NOTED, FileHistory, Files, opened_now
 from .group import Folder, Member
 from .joint import join
 from .overlay import Overlay
-from .plan import Question, Selection, parse_selection
+from .plan import Selection, parse_selection
 from .record import Record
+from .share import Part, Share, asks
 from .sources import file_now, find_edits
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -79,8 +79,9 @@ class Worker:
         self.program = Program(replaying=True)
         self.program.diff = _differ(self.record)
         if self.folder is not None:
-            join(self.record, [(other, self._question(other)) for other in self.others])
-        question, avoid = self._question(self.record), frozenset(task["avoid"])
+            join(self.record, [(other, self.edits.question(other, self.selection)) for other in self.others])
+        question = self.edits.question(self.record, self.selection)
+        avoid = frozenset(task["avoid"])
         self.replayer = Replayer(self.program, self.record, question, avoid, self.restart)
         self.output = ReplayOutput(
             settings.log == "all",
@@ -91,6 +92,7 @@ class Worker:
             task.get("output"),
         )
         self.children = Children(target, settings, task, self.output.descriptor, self.child_begins)
+        self.share = self._share()
         self.member = None if self.folder is None else Member(self.folder, self.halt)
         self.overlay = Overlay(Path(task["overlay"]), through=[settings.home])
         self.files = self._files()
@@ -105,10 +107,14 @@ class Worker:
             raise UsageError(f"--select: no loop of the program has a variable {min(strangers)}")
         return selection
 
-    def _question(self, record: Record) -> Question:
-        places = {*self.edits.places, CHILDREN} if self.edits.places else set()
-        marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
-        return Question(frozenset(places), marks, self.selection)
+    def _share(self) -> Share | None:
+        """What this worker has to do, if there are others."""
+        if "share" not in self.task or "output" in self.task:
+            return None
+        ask = asks(self.task["status"], self.idle)
+        share = Share(Part.from_task(self.task["share"]), self.output, ask, self.alone)
+        self.replayer.share = share
+        return share
 
     def _files(self) -> Files:
         run = self.record.run
@@ -148,6 +154,16 @@ class Worker:
         sites, reason = [each["site"] for each in reasons], reasons[0]["reason"]
         self._report({"again": sites, "reason": reason, "printed": asdict(self.output.printed)})
 
+    def alone(self, reason: str) -> NoReturn:
+        """Of several processes, one has to do it all."""
+        self.halt([{"site": "", "reason": reason}])
+        os._exit(AGAIN)
+
+    def idle(self) -> NoReturn:
+        """Others do what is left."""
+        self._report({"idle": True, "reached": self._reached(), **_figures(self.replayer, self.output)})
+        os._exit(0)
+
     def asked_for(self) -> bool:
         """Whether the place that runs now was selected."""
         if not self.selection.slices:
@@ -164,6 +180,8 @@ class Worker:
 
     def child_begins(self) -> None:
         """The program starts a process of its own, which runs in full."""
+        if self.share is not None:
+            self.alone("the program starts processes of its own")
         self.output.flush()
         reason = (
             "processes that the program starts are not in the record: what they print is not compared with it"
@@ -185,7 +203,8 @@ class Worker:
         """The record goes no further."""
         self.output.flush()
         exit_code = self.record.run.exit_code or 0
-        self._report({"ended": True, "exit_code": exit_code, **_figures(self.replayer, self.output)})
+        figures = _figures(self.replayer, self.output)
+        self._report({"ended": True, "exit_code": exit_code, "reached": self._reached(), **figures})
         os._exit(exit_code)
 
     def _report(self, message: dict[str, Any]) -> None:
@@ -222,6 +241,8 @@ class Worker:
         probes.hindsight = self.output.hindsight
         self.clock.install()
         self.output.install()
+        if self.share is not None:
+            self.share.watch_stdin()
         os.register_at_fork(before=self._fork_begins)
 
     def _at_start(self, module: ModuleType) -> None:
@@ -229,17 +250,20 @@ class Worker:
         program_starts()
         entropy.guarded(self._set_state)(entropy.PYTHON)
         self._put_in_place()
-        self.overlay.before_read(self.files.before_read)
-        self.overlay.install()
         listing, recorded = self.record.states.get(LISTING), self.record.run
         made = made_since(listing, os.getcwd(), str(self.settings.home), recorded.origin, recorded.ended)
+        self.overlay.before_read(self.files.before_read)
+        self.overlay.install()
         with self.overlay.paused():
             self.files.begin_without(made)
 
     def _at_exit(self, exit_code: int) -> None:
         self.output.end()
-        reached = self.output.hindsight.reached or self.children.begun or bool(self.selection.slices)
-        self._report({"exit_code": exit_code, "reached": reached, **_figures(self.replayer, self.output)})
+        figures = _figures(self.replayer, self.output)
+        self._report({"exit_code": exit_code, "reached": self._reached(), **figures})
+
+    def _reached(self) -> bool:
+        return self.output.hindsight.reached or self.children.begun or bool(self.selection.slices)
 
     def _set_state(self, library: str) -> None:
         entropy.compare_version(library, self.record.states.get(entropy.version_name(library)))

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from ..frames import users_frame
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
+from ..replay.share import Share
 from ..state.iterators import iterator_in, replayed_outline
 from ..state.restore import CannotRestoreError, Loader
 from ..state.scan import Entry, Live, Root, Scan
@@ -60,8 +61,10 @@ class Turn:
         self.stopped = False  # the plan ended the step, not the program
         self.finished = False  # the program ended the loop without break
         self.restored: dict[Name, Any] | None = None
-        self.fresh = -1  # the boundary that was restored and needs no verification
         self.verified = 0  # the last boundary at which the state was known to be the recorded one
+        self.share: Share | None = (
+            None  # where its steps come from, one by one, if others do part of the loop
+        )
 
 
 class Replayer(Tracker):
@@ -95,6 +98,7 @@ class Replayer(Tracker):
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
         self.meet: Callable[[str], bool] | None = None  # of several ranks: wait for the others
+        self.share: Share | None = None  # of several processes
         self.files: list[Any] = []  # open for writing, as the last restore knew them
         self.dying: list[Any] = []  # what had a `__del__` before a restore
 
@@ -126,7 +130,13 @@ class Replayer(Tracker):
         broken = context.broken or (turn.stepping and not turn.stopped)
         if turn.stopped and turn.step.last:
             self.on_end()
-        if turn.finished or broken or not turn.steps:
+        if turn.finished or broken:
+            return False
+        agrees = not (turn.stopped and turn.runs) or self._verify(context, turn, context.begun, frame)
+        if not turn.steps and turn.share is not None:
+            assert turn.loop is not None
+            turn.steps.extend(turn.share.steps(turn.loop, turn.usable, context.begun if agrees else -1))
+        if not turn.steps:
             return False
         turn.step = turn.steps.popleft()
         turn.stopped = turn.stepping = False
@@ -200,6 +210,8 @@ class Replayer(Tracker):
                 where = f"the loop at {self.program.place(context.site)} from iteration {turn.verified} on"
                 self.verifier.cannot(f"{where} has nothing in the record to be compared with")
         self.pop_to(context)
+        if turn.share is not None and turn.loop is not None:
+            turn.share.left(turn.loop)
 
     # Finding one's way ---------------------------------------------------------------------------------------
 
@@ -274,6 +286,10 @@ class Replayer(Tracker):
                 self.restart(loop.site.key, self.notes[-1])  # the other ranks must not skip it, either
             steps, turn.usable = steps_for(loop, self.question, set(loop.checkpoints)), set()
         turn.steps = deque(steps)
+        if self.share is not None and self.share.divides(loop):
+            if not turn.usable:
+                self.share.alone(self.notes[-1])
+            turn.steps, turn.share = deque(), self.share
 
     def _alone(self, context: Context) -> bool:
         """Whether no thread is at work that a restore could not bring to where it was in the run, or to its end."""
@@ -342,7 +358,7 @@ class Replayer(Tracker):
             return True
         self.close_inner(context)
         begun = context.begun
-        known = not begun or begun == turn.fresh or self._verify(context, turn, begun, frame)
+        known = not begun or self._verify(context, turn, begun, frame)
         if not known and self._go_on_from(turn, begun):
             return False
         if context.site.kind == "while":
@@ -374,12 +390,12 @@ class Replayer(Tracker):
         except Exception as error:
             self.restart(loop.site.key, f"{type(error).__name__}: {error}")
         turn.restored = values
-        turn.fresh = turn.verified = iteration
+        turn.verified = iteration
         context.counted = -1
         self.skipped += (loop.known if iteration == EXIT else iteration) - before
         self.blocks_skipped += iteration == EXIT
         self.jumps += 1
-        self.on_restore(checkpoint, self._time_at(loop, before))
+        self.on_restore(checkpoint, loop.time_at(before))
         self._meet(loop, before, iteration)
         self.restore_s += time.perf_counter() - began
 
@@ -402,13 +418,6 @@ class Replayer(Tracker):
             return
         if not self.meet(f"{loop.site.key} {loop.row.iteration} {loop.row.nth} {iteration}"):
             self.restart(EVERYTHING, "the ranks are at different places")
-
-    @staticmethod
-    def _time_at(loop: Loop, boundary: int) -> float:
-        """When the run was at a boundary of a loop, or at the last place before it that is known."""
-        if boundary in loop.iterations:
-            return loop.iterations[boundary].began
-        return loop.checkpoints[boundary].taken if boundary in loop.checkpoints else loop.row.entered
 
     def _position(self, context: Context, turn: Turn, iteration: int) -> None:
         if iteration == EXIT:
@@ -474,7 +483,9 @@ class Replayer(Tracker):
         """Where execution reaches a place of which the run left digests, the state must be the recorded one."""
         loop = turn.loop
         checkpoint = None if loop is None else loop.at(iteration)
-        if loop is None or checkpoint is None or not self.verifier.is_due(context):
+        if loop is None or checkpoint is None or iteration == turn.verified:
+            return True
+        if not self.verifier.is_due(context):
             return True
         turn.verified = iteration
         return self.verifier.agrees(context, loop, checkpoint, self._roots(context, turn, frame))
