@@ -132,7 +132,7 @@ class Replayer(Tracker):
             self.on_end()
         if turn.finished or broken:
             return False
-        agrees = not (turn.stopped and turn.runs) or self._verify(context, turn, context.begun, frame)
+        agrees = not (turn.stopped and turn.runs) or self._verify_end(context, turn, context.begun, frame)
         if not turn.steps and turn.share is not None:
             assert turn.loop is not None
             turn.steps.extend(turn.share.steps(turn.loop, turn.usable, context.begun if agrees else -1))
@@ -201,14 +201,7 @@ class Replayer(Tracker):
         turn: Turn = context.extra
         self.close_inner(context)
         if turn.runs:
-            self._verify(context, turn, EXIT, frame)
-            if (
-                context.parent is None
-                and turn.loop is not None
-                and turn.verified not in (EXIT, context.begun)
-            ):
-                where = f"the loop at {self.program.place(context.site)} from iteration {turn.verified} on"
-                self.verifier.cannot(f"{where} has nothing in the record to be compared with")
+            self._verify_end(context, turn, EXIT, frame)
         self.pop_to(context)
         if turn.share is not None and turn.loop is not None:
             turn.share.left(turn.loop)
@@ -489,6 +482,18 @@ class Replayer(Tracker):
             return True
         turn.verified = iteration
         return self.verifier.agrees(context, loop, checkpoint, self._roots(context, turn, frame))
+
+    def _verify_end(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> bool:
+        """Where a stretch ends; one of a main loop with nothing to be compared with there is named."""
+        agrees = self._verify(context, turn, iteration, frame)
+        if (
+            context.parent is None
+            and turn.loop is not None
+            and turn.verified not in (EXIT, iteration, context.begun)
+        ):
+            where = f"the loop at {self.program.place(context.site)} from iteration {turn.verified} on"
+            self.verifier.cannot(f"{where} has nothing in the record to be compared with")
+        return agrees
 
     def _go_on_from(self, turn: Turn, iteration: int) -> bool:
         """After a divergence: whether the rest can go on from the recorded state, and so be right again."""
