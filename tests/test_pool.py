@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Flor
 
+from florhook.replay import resources
 from florhook.replay.items import BEGINNING, EXIT, Item, divide
 from florhook.replay.plan import Question
 from florhook.replay.record import Record
@@ -136,6 +139,40 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+FOUND = {"CUDA_VISIBLE_DEVICES": "3, GPU-7,-1"}
+
+
+def test_gpus_are_given_out_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are several; a variable comes before what the driver says."""
+    monkeypatch.setattr(resources, "GPUS", tmp_path)
+    assert resources.gpus({}) == []
+    (tmp_path / "0000:01:00.0").mkdir()
+    assert resources.device_of(1, {}) == {}
+    (tmp_path / "0000:02:00.0").mkdir()
+    assert [resources.device_of(k, {})["CUDA_VISIBLE_DEVICES"] for k in range(3)] == ["0", "1", "0"]
+    assert resources.gpus(FOUND) == ["3", "GPU-7"]
+    assert resources.device_of(1, FOUND) == {"CUDA_VISIBLE_DEVICES": "GPU-7"}
+    assert resources.gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def test_as_many_workers_as_there_are_cores_and_memory(flor: Flor, monkeypatch: pytest.MonkeyPatch) -> None:
+    flor.write("train.py", TWO_PHASES)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    monkeypatch.setattr(resources, "GPUS", flor.folder / "none")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=100 << 30))
+    assert resources.workers_for(record, {}) == 6
+    assert resources.workers_for(record, FOUND) == 2
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=4 * 500 << 20))
+    assert resources.workers_for(record, {}) == 3, "state counts as well"
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=0))
+    assert resources.workers_for(record, {}) == 1
+
+
 CARRIED = (
     PROBED.replace("for epoch", "seen = []\nfor epoch")
     .replace("    curve.append", "    seen.append(epoch)\n    curve.append")

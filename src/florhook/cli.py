@@ -33,7 +33,7 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --home FOLDER      the store (default: .florhook in the working folder)
   --run RUN          which run to replay or resume: id, unique prefix or last (default)
   --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
-  --workers N        replay processes (default 1; for now one does the work whatever N is)
+  --workers N        replay processes (default 1), or auto: by cores or GPUs, and memory
   --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:, by the loop variable's value,
                      or by the iteration's number where the variable is no number
   --at PLACE         resume before the iteration with that loop variable, epoch=7, as a new run of the program of now

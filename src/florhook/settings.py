@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from .errors import UsageError
 
 MODES = ("record", "replay", "resume", "off")
 LOGS = ("hindsight", "all")
+AUTO = 0  # workers: as many as the machine can take
 DEFAULT_EPSILON = 1 / 15  # the paper's
 
 
@@ -85,7 +85,7 @@ def _epsilon(text: str, source: str) -> float:
 
 def _workers(text: str, source: str) -> int:
     if text == "auto":
-        return os.cpu_count() or 1
+        return AUTO
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{source} must be a number of processes from 1 on, or auto, not {text!r}")
     return int(text)

@@ -19,7 +19,7 @@ from ..hash_seed import HASH_SEED
 from ..launch import Target
 from ..ranks import Rank, member_id
 from ..record import write_stats
-from ..settings import Settings
+from ..settings import AUTO, Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
 from .attempt import Attempt
@@ -28,6 +28,7 @@ from .items import divide
 from .plan import parse_selection
 from .pool import Pool, TroubleError
 from .record import Record, modules_of
+from .resources import device_of, workers_for
 from .sources import Edits, find_edits
 
 DIVERGED = 4
@@ -138,8 +139,9 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
         return None  # what stands between the items is not in the record as it would be printed now
     record = Record(store, run)
     question = edits.question(record, parse_selection(settings.select))
-    items = divide(record, question, settings.workers)
-    count = min(settings.workers, sum(item.start >= 0 for item in items))
+    most = workers_for(record, os.environ) if settings.workers == AUTO else settings.workers
+    items = divide(record, question, most)
+    count = min(most, sum(item.start >= 0 for item in items))
     if count < 2:
         return None
     folder = settings.home / "replays" / new_id()
@@ -147,7 +149,8 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
     def start(task: dict[str, Any], stdin: int, number: int) -> subprocess.Popen[bytes]:
         whole = {"avoid": [], "already": {}, **task}
         try:
-            return _start_worker(run, whole, folder / f"overlay-{number}", {}, stdin)
+            device = device_of(number, os.environ)
+            return _start_worker(run, whole, folder / f"overlay-{number}", device, stdin)
         finally:
             os.close(stdin)
 
@@ -216,12 +219,12 @@ def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: F
 
 
 def _start_worker(
-    run: RunRow, task: dict[str, Any], overlay: Path, address: Mapping[str, str], stdin: int | None = None
+    run: RunRow, task: dict[str, Any], overlay: Path, more: Mapping[str, str], stdin: int | None = None
 ) -> subprocess.Popen[bytes]:
     """One that has a standard input of its own does not belong to the terminal's foreground, either."""
     overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
     task = {**task, "run": run.id, "overlay": str(overlay)}
-    environment = {**os.environ, **address, "FLORHOOK_TASK": json.dumps(task)}
+    environment = {**os.environ, **more, "FLORHOOK_TASK": json.dumps(task)}
     seed = str(run.meta.get("hash_seed", ""))
     environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
     environment["PYTHONHASHSEED"] = seed or "random"
