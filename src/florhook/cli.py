@@ -12,7 +12,7 @@ from .launch import Target, exit_status
 from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at")
-SWITCHES = ("force", "trust", "help", "version")
+SWITCHES = ("force", "trust", "plan", "help", "version")
 SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor")
 LATER = ("logs", "diff", "view", "verify", "gc", "export", "replay")
 
@@ -38,6 +38,7 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
                      or by the iteration's number where the variable is no number
   --at PLACE         resume before the iteration with that loop variable, epoch=7, as a new run of the program of now
   --log WHAT         what a replay prints: hindsight (default) or all
+  --plan             show what a replay would run and about how long that takes, and stop
   --stats FILE       write the figures of the run to FILE as JSON
   --force            replay in spite of an edit that changes the program, or replay or resume with other arguments
   --trust            replay a store that another user wrote
@@ -80,8 +81,6 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
                     raise UsageError(f"--{name} needs a value")
                 value, at = words[at], at + 1
             flags[name] = value
-        elif name == "plan":
-            raise UsageError("--plan is not there yet")
         else:
             raise UsageError(f"unknown option {words[at - 1]}; see python -m florhook --help")
     return flags, words[at:]
@@ -91,6 +90,8 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     settings = from_sources(os.environ, flags, Path.cwd())
     if "at" in flags and settings.mode != "resume" and rest[:1] != ["shell"]:
         raise UsageError("--at goes with --mode resume, or with shell")
+    if settings.plan and settings.mode != "replay":
+        raise UsageError("--plan goes with --mode replay")
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
     if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):
@@ -123,6 +124,11 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         from .begin import record
 
         record(target, settings)
+    elif settings.plan:
+        from .replay.supervisor import estimate
+        from .views.plan import show_plan
+
+        show_plan(*estimate(target, settings))
     elif settings.mode == "replay":
         from .replay.supervisor import replay
 

@@ -31,6 +31,7 @@ class Settings:
     exclude: tuple[str, ...] = ()
     force: bool = False
     trust: bool = False
+    plan: bool = False
 
 
 def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path) -> Settings:
@@ -68,6 +69,7 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         exclude=_patterns(environ.get("FLOR_EXCLUDE", "")),
         force="force" in flags,
         trust="trust" in flags,
+        plan="plan" in flags,
     )
 
 

@@ -23,6 +23,7 @@ from ..settings import AUTO, Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
 from .attempt import Attempt
+from .estimate import Estimate
 from .group import Folder, Group
 from .items import divide
 from .plan import parse_selection
@@ -50,16 +51,8 @@ MOST_REASONS = 3
 def replay(target: Target, settings: Settings) -> int:
     """Replay a run of the program; the exit status."""
     started = time.perf_counter()
-    parse_selection(settings.select)
-    # Of a run that was killed just now, even the row may be on its way.
-    settle(settings.home, PATIENCE)
-    store = Store.open(settings.home)
-    run = store.find(settings.run, program_name(target, settings))
     rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))
-    run, others = _of_this_rank(store, run, rank)
-    check_same_program(target, settings, run)
-    edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
-    _refuse_unsafe(edits, settings)
+    store, run, others, edits = _asked(target, settings, rank)
     group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, others)
     pool = None if group is not None else _pool(store, settings, run, edits)
     store.close()
@@ -79,6 +72,31 @@ def replay(target: Target, settings: Settings) -> int:
         run.rank,
     )
     return exit_code
+
+
+def estimate(target: Target, settings: Settings) -> tuple[Estimate, int]:
+    """What a replay would do, and by how many workers at the most."""
+    rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))
+    store, run, _, edits = _asked(target, settings, rank)
+    with store:
+        record = Record(store, run)
+        return Estimate(record, edits.question(record, parse_selection(settings.select))), _most(
+            settings, record
+        )
+
+
+def _asked(target: Target, settings: Settings, rank: Rank | None) -> tuple[Store, RunRow, list[str], Edits]:
+    """The run, the ids of the other ranks' parts, and the edits; RefusedError where it is not to be replayed."""
+    parse_selection(settings.select)
+    # Of a run that was killed just now, even the row may be on its way.
+    settle(settings.home, PATIENCE)
+    store = Store.open(settings.home)
+    run = store.find(settings.run, program_name(target, settings))
+    run, others = _of_this_rank(store, run, rank)
+    check_same_program(target, settings, run)
+    edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
+    _refuse_unsafe(edits, settings)
+    return store, run, others, edits
 
 
 def _of_this_rank(store: Store, run: RunRow, rank: Rank | None) -> tuple[RunRow, list[str]]:
@@ -139,7 +157,7 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
         return None  # what stands between the items is not in the record as it would be printed now
     record = Record(store, run)
     question = edits.question(record, parse_selection(settings.select))
-    most = workers_for(record, os.environ) if settings.workers == AUTO else settings.workers
+    most = _most(settings, record)
     items = divide(record, question, most)
     count = min(most, sum(item.start >= 0 for item in items))
     if count < 2:
@@ -155,6 +173,10 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
             os.close(stdin)
 
     return Pool(items, folder, start), count
+
+
+def _most(settings: Settings, record: Record) -> int:
+    return workers_for(record, os.environ) if settings.workers == AUTO else settings.workers
 
 
 def _run_until_done(
