@@ -646,7 +646,7 @@ def test_hindsight_statements_stand_in_a_with() -> None:
         with __flor__.hindsight:
             show()
     """)
-    assert info.probes == (("m:", 4), ("m:", 6), ("m::0", 3))
+    assert info.probes == (("m:", 4, ""), ("m:", 6, ""), ("m::0", 3, ""))
     assert info.marks == ("m:", "m::0")
 
 

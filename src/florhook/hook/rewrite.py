@@ -51,6 +51,7 @@ from opcode import opmap
 from types import CodeType
 from typing import TypeVar
 
+from .conditions import condition, fixed_labels, guarded, guards_of
 from .facts import SCOPES, Fact, Facts, FunctionNode
 from .quiet import without_syntax_warnings
 from .sites import Instrumented, Site
@@ -148,6 +149,8 @@ class _Body:
     place: str  # the key of the innermost site, or else of the function or class
     class_name: str | None
     compiled: bool = False  # by others, with all that is nested in it
+    guards: tuple[ast.expr, ...] = ()  # tests that hold here, from the innermost site inwards
+    fixed: frozenset[str] = frozenset()  # variables of that site which only its header binds
 
 
 class _Writer:
@@ -174,7 +177,7 @@ class _Writer:
         self.sites: list[Site] = []
         self.keys: set[str] = set()  # of the sites
         self.marks: list[str] = []
-        self.probes: list[tuple[str, int]] = []
+        self.probes: list[tuple[str, int, str]] = []
         self.left_alone: list[tuple[int, str]] = []  # line of a loop that is no site, and why
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
@@ -204,7 +207,8 @@ class _Writer:
         inner: list[_Body] = []
         for node in body.statements:
             if id(node) in self.added:
-                self.probes.append((body.place, node.lineno))
+                test = condition([*body.guards, *guarded(node)], body.fixed)
+                self.probes.append((body.place, node.lineno, test))
             elif isinstance(node, FunctionNode):
                 inner.append(self._function(node, body))
             elif isinstance(node, ast.ClassDef):
@@ -217,13 +221,21 @@ class _Writer:
         return inner
 
     def _compound(self, node: ast.stmt, body: _Body) -> Iterator[_Body]:
-        place = body.place
+        place, guards, fixed = body.place, body.guards, body.fixed
         if isinstance(node, LoopNode) and body.scope is not None:
-            place = self._loop(node, body.scope, place) or place
+            key = self._loop(node, body.scope, place)
+            if key is not None:
+                place, guards, fixed = key, (), frozenset(self._fixed(node))
         elif isinstance(node, (ast.For, ast.While, ast.AsyncFor)):
             self.left_alone.append((node.lineno, _why_outside(node, body.compiled)))
         for suite in _suites(node):  # an `else` belongs to its loop, which is left only after it
-            yield _Body(suite, body.scope, body.qual, place, body.class_name, body.compiled)
+            inside = (*guards, *guards_of(node, suite))
+            yield _Body(suite, body.scope, body.qual, place, body.class_name, body.compiled, inside, fixed)
+
+    def _fixed(self, node: LoopNode) -> set[str]:
+        if not self.added or not isinstance(node, ast.For):
+            return set()
+        return fixed_labels(node, {name for name, _ in _labels(node)}, self.tree)
 
     def _function(self, node: FunctionNode, body: _Body) -> _Body:
         qual = f"{body.qual}.{node.name}".lstrip(".")

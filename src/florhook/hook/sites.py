@@ -39,5 +39,5 @@ class Instrumented:
     path: str
     sites: tuple[Site, ...]
     marks: tuple[str, ...]
-    probes: tuple[tuple[str, int], ...] = ()
+    probes: tuple[tuple[str, int, str], ...] = ()
     left_alone: tuple[tuple[int, str], ...] = ()

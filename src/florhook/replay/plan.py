@@ -5,9 +5,11 @@ Pure: a recorded loop in, steps out.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from ..errors import UsageError
@@ -73,11 +75,16 @@ def _within(part: slice, value: float) -> bool:
 
 @dataclass(frozen=True)
 class Question:
-    """What a replay asks: places of probes by key, the ids of their marks, and the selection."""
+    """What a replay asks: places of probes by key, the ids of their marks, and the selection.
+
+    `conditions` are those, on variables of a loop, under one of which a probe in it runs at all.
+    """
 
     places: frozenset[str]
     marks: frozenset[str]
     selection: Selection = Selection()
+    conditions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    carries: bool = False  # what probes print depends on what probes before them did
 
     def concerns(self, loop: Loop) -> bool:
         """Whether a probe stands in a recorded loop, or ran in it."""
@@ -88,7 +95,8 @@ class Question:
         """Whether a probe ran in that iteration of a recorded loop and is asked for."""
         if iteration in loop.asked:
             return True
-        if loop.site.key not in self.places and not (self.marks & loop.marks_of(iteration)):
+        here = loop.site.key in self.places and self._holds(loop, iteration)
+        if not here and not (self.marks & loop.marks_of(iteration)):
             return False
         if iteration not in loop.iterations:
             return True  # its variables were not recorded; what it prints is judged when it runs
@@ -97,6 +105,26 @@ class Question:
             self.selection.takes(name, value_or_number(labels.get(name), iteration))
             for name, _ in loop.site.labels
         )
+
+    def _holds(self, loop: Loop, iteration: int) -> bool:
+        """Whether a probe that stands in a loop may have run in an iteration, by the loop's variables."""
+        conditions = self.conditions.get(loop.site.key)
+        if conditions is None or iteration not in loop.iterations:
+            return True
+        labels = loop.labels_of(iteration)
+        return any(_is_true(_compiled(condition), labels) for condition in conditions)
+
+
+def _is_true(condition: CodeType, labels: dict[str, Any]) -> bool:
+    try:
+        return bool(eval(condition, {"__builtins__": {}}, labels))
+    except Exception:  # a variable that was not recorded, or is no number
+        return True
+
+
+@functools.lru_cache
+def _compiled(condition: str) -> CodeType:
+    return compile(condition, "<condition>", "eval")
 
 
 def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) -> list[Step]:

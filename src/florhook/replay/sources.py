@@ -21,7 +21,8 @@ from .record import Record
 class Edits:
     """All differences between a run's sources and those of now."""
 
-    places: set[str] = field(default_factory=set)  # keys of the loops and functions that probes stand in
+    # keys of the loops and functions that probes stand in; under which conditions on the loop's variables ("": none)
+    places: dict[str, set[str]] = field(default_factory=dict)
     lines: list[tuple[str, int]] = field(default_factory=list)  # of the probes: path, line
     refusals: list[Refusal] = field(default_factory=list)
     printing_changed: bool = False
@@ -31,7 +32,8 @@ class Edits:
         """What a replay of a run asks."""
         places = {*self.places, CHILDREN} if self.places else set()
         marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
-        return Question(frozenset(places), marks, selection)
+        conditions = {place: tuple(sorted(each)) for place, each in self.places.items() if "" not in each}
+        return Question(frozenset(places), marks, selection, conditions, self.carries)
 
 
 def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
@@ -46,14 +48,14 @@ def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
         edits.refusals += _of_a_library(diff.refusals, source) if _is_library(source, run) else diff.refusals
         edits.printing_changed |= diff.printing_changed
         edits.carries |= carries(diff.tree, diff.added)
-        for place, line in probes_of(diff, source.module, path):
-            edits.places.add(place)
+        for place, line, condition in probes_of(diff, source.module, path):
+            edits.places.setdefault(place, set()).add(condition)
             edits.lines.append((path, line))
     return edits
 
 
-def probes_of(diff: SourceDiff, module: str, path: str) -> tuple[tuple[str, int], ...]:
-    """The key of the innermost loop or function around each added statement, and its line."""
+def probes_of(diff: SourceDiff, module: str, path: str) -> tuple[tuple[str, int, str], ...]:
+    """The key of the innermost loop or function around each added statement, its line, and under which condition."""
     return rewrite(diff.tree, module, path, added=diff.added).probes if diff.added else ()
 
 

@@ -21,6 +21,7 @@ from .program import Program
 FOREVER = sys.maxsize
 SCALARS = (bool, int, float, str)
 FLAG = operator.itemgetter(0)
+BITS = 8  # of a bitmask, for each mark
 
 
 class Context:
@@ -98,13 +99,18 @@ class Tracker:
         before = harvest()
         if parent is not None:
             parent.marks |= before
-        return self._place(site_id, frame, parent)
+        context = self._place(site_id, frame, parent)
+        context.total = (
+            1 << BITS * self.program.site_marks[site_id]
+        )  # it ran around its iterations, not in one
+        return context
 
     def push_quick(self, site_id: int, frame: FrameType) -> None:
         """A context that is there for the order of things only: its iterations are not looked at."""
         if self.stack:
             self._drop_stale(site_id, frame)
         self._place(site_id, frame, self.stack[-1] if self.stack else None)
+        probes.marks[self.program.site_marks[site_id]][0] = True
 
     def _place(self, site_id: int, frame: FrameType, parent: Context | None) -> Context:
         """A new innermost context, which knows how many of its site came before in the parent's iteration."""
@@ -116,7 +122,6 @@ class Tracker:
         context.nth = counts.get(site_id, 0)
         counts[site_id] = context.nth + 1
         self.stack.append(context)
-        probes.marks[self.program.site_marks[site_id]][0] = True
         return context
 
     def find(self, site_id: int, frame: FrameType) -> Context | None:
@@ -187,7 +192,7 @@ class Tracker:
 
 
 def harvest() -> int:
-    """The marks set since the last harvest, as a bitmask with eight bits a mark."""
+    """The marks set since the last harvest, as a bitmask with BITS for each."""
     found = bytes(map(FLAG, probes.marks))
     at = found.find(1)
     while at >= 0:

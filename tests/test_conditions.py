@@ -1,0 +1,98 @@
+"""Probes under conditions on loop variables: only the iterations in which one holds are visited."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+from conftest import Flor
+
+from florhook.hook.diff import compare
+from florhook.replay.sources import probes_of
+
+PROGRAM = """
+import math, time
+
+total = 0.0
+for epoch, (name, rate) in enumerate(zip("abcdefghij", range(10))):
+    total += math.sqrt(rate)
+    time.sleep(0.003)
+    if epoch % 4 == 1:
+        total *= 2
+    else:
+        total += 1
+    last = epoch
+print(total)
+"""
+BODY = "    last = epoch\n"
+IF = "        total *= 2\n"
+ELSE = "        total += 1\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "probe", "visited"),
+    [
+        (BODY, "if epoch % 5 == 0: print('@@', epoch, total)", {0, 5}),
+        (BODY, "if name in ('c', 'h') and not epoch > 6:\n    print('@@', name, total)", {2}),
+        (BODY, "if epoch == 3:\n    if rate >= 3:\n        print('@@', total)", {3}),
+        (BODY, "if epoch == 3 or total > 1e9: print('@@', epoch)", set(range(10))),
+        (BODY, "if epoch == 3:\n    print('@@ 3', total)\nif epoch == 7:\n    print('@@ 7', total)", {3, 7}),
+        (BODY, "if epoch == 3: print('@@ 3')\nprint('@@', total)", set(range(10))),
+        (BODY, "if last == 3: print('@@', total)", set(range(10))),
+        (BODY, "if epoch == 3:\n    print('@@ 3')\nelse:\n    print('@@')", set(range(10))),
+        (IF, "print('@@', total)", {1, 5, 9}),
+        (ELSE, "if rate < 4: print('@@', total)", {0, 2, 3}),
+    ],
+)
+def test_visits(flor: Flor, after: str, probe: str, visited: set[int]) -> None:
+    """By hand; what is printed is what the plain program prints."""
+    flor.write("train.py", PROGRAM)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    margin = after[: len(after) - len(after.lstrip())]
+    flor.write("train.py", PROGRAM.replace(after, after + textwrap.indent(probe, margin) + "\n"))
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted)
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_executed"] == len(visited)
+
+
+def conditions(program: str, probe: str) -> list[str]:
+    old, new = (textwrap.dedent(program).replace("PROBE", text) for text in ("pass", f"pass; {probe}"))
+    diff = compare(old.encode(), new.encode(), "train.py")
+    assert not diff.refusals
+    return [condition for _, _, condition in probes_of(diff, "__main__", "train.py")]
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("for k in x:\n    if k > 2:\n        PROBE", "k > 2"),
+        ("for k in x:\n    if k > 2:\n        pass\n    else:\n        PROBE", "not k > 2"),
+        (
+            "for k in x:\n    with y:\n        if k > 2:\n            if k < 9:\n                PROBE",
+            "k > 2 and k < 9",
+        ),
+        ("for k in x:\n    for j in y:\n        if k > 2 and j:\n            PROBE", ""),
+        ("for k in x:\n    for j in y:\n        if j:\n            PROBE", "j"),
+        ("for k in x:\n    if k > 2:\n        for j in y:\n            PROBE", ""),
+        ("for k in x:\n    k += 1\n    if k > 2:\n        PROBE", ""),
+        ("for k in x:\n    if k > 2:\n        PROBE\n    for k in y:\n        pass", ""),
+        ("for k in x:\n    if k > 2:\n        PROBE\n    del k", ""),
+        ("for k in x:\n    if f(k):\n        PROBE", ""),
+        ("for k in x:\n    if k > limit:\n        PROBE", ""),
+        ("for k in x:\n    if (k := 3):\n        PROBE", ""),
+        ("def f():\n    global k\n    k = 1\nfor k in x:\n    if k > 2:\n        PROBE", ""),
+        (
+            "def f():\n    for k in x:\n        def g():\n            nonlocal k\n        if k:\n            PROBE",
+            "",
+        ),
+        ("for k in x:\n    import k\n    if k:\n        PROBE", ""),
+        ("while k < 9:\n    if k > 2:\n        PROBE\n    k += 1", ""),
+        ("def f():\n    if k > 2:\n        PROBE", ""),
+        ("for k in x:\n    class C:\n        if k:\n            PROBE", ""),
+    ],
+)
+def test_conditions_that_are_seen(program: str, found: str) -> None:
+    """Where anything else could bind the name, or anything else is read, there is none."""
+    assert conditions(program, "print(1)") == [found]
