@@ -57,11 +57,71 @@ def test_visits(flor: Flor, after: str, probe: str, visited: set[int]) -> None:
     assert json.loads((flor.folder / "stats.json").read_text())["iterations_executed"] == len(visited)
 
 
+STEPS = """
+import time
+
+total = 0
+{kind}:
+    total += step
+    time.sleep(0.01)
+    if step == 30:
+        break
+else:
+    total = -1
+print(total)
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["for step in range(40)", "for step in iter(range(40))", "step = 0\nwhile (step := step + 1) < 40"],
+)
+@pytest.mark.parametrize("log", ["hindsight", "all"])
+def test_the_rest_of_an_iteration_is_left_out(flor: Flor, kind: str, log: str) -> None:
+    """Behind a probe on the first line, where the next boundary, or the exit, is there to be restored."""
+    flor.write("train.py", STEPS.format(kind=kind))
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write(
+        "train.py",
+        STEPS.format(kind=kind).replace("    total +=", "    print('@@', step, total)\n    total +="),
+    )
+    plain = flor.python("train.py").stdout
+    wanted = (
+        plain if log == "all" else "".join(x for x in plain.splitlines(keepends=True) if x.startswith("@@"))
+    )
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json", FLOR_LOG=log)
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, "")
+    stats = json.loads((flor.folder / "stats.json").read_text())
+    assert stats["iterations_left_early"] >= plain.count("@@") - 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("    total +=", "    seen = total if step else 0\n    if step: print('@@', seen)\n    total +="),
+        ("    time.sleep", "    print('@@', total)\n    time.sleep"),
+        ("    total = -1", "    print('@@', total)\n    total = -1"),
+    ],
+    ids=["a value is handed on", "something runs before it", "it stands in the else"],
+)
+def test_iterations_that_are_run_to_their_end(flor: Flor, before: str, after: str) -> None:
+    program = STEPS.format(kind="for step in range(20)")
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    carried = "    last = seen\n" if "seen" in after else ""
+    edited = program.replace(before, after).replace("    time.sleep", f"{carried}    time.sleep", 1)
+    flor.write("train.py", edited.replace("if step else 0", "+ globals().get('last', 0)"))
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert done.stdout.splitlines() == wanted, done.stderr
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_left_early"] == 0
+
+
 def conditions(program: str, probe: str) -> list[str]:
     old, new = (textwrap.dedent(program).replace("PROBE", text) for text in ("pass", f"pass; {probe}"))
     diff = compare(old.encode(), new.encode(), "train.py")
     assert not diff.refusals
-    return [condition for _, _, condition in probes_of(diff, "__main__", "train.py")]
+    return [condition for _, _, condition in probes_of(diff, "__main__", "train.py").probes]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def loop(
         exit=exit,
         marks=every,
         entry="[]",
-        left=1.0 if exit else None,
+        left=float(iterations or 0) if exit else None,
     )
     known = (iterations or 0) if rows is None else rows
     found = {
@@ -62,6 +62,7 @@ def asks(*marks: str, here: bool = False, select: str | None = None) -> Question
 
 ALL = Step(None)
 NOTHING = asks("9")
+EARLY = Question(frozenset([KEY]), frozenset(), ends_early=frozenset([KEY]))
 CASES: list[tuple[str, Loop, Question, set[int], list[Step]]] = [
     ("no checkpoints", loop(), asks(here=True), set(), [ALL]),
     ("nothing is asked, nothing is there", loop(), NOTHING, set(), [ALL]),
@@ -115,6 +116,10 @@ CASES: list[tuple[str, Loop, Question, set[int], list[Step]]] = [
         set(), [ALL]),
     ("with rows for some", loop(10, rows=3, checkpoints=(3, EXIT)), asks(here=True, select="x=1"), set(),
         [Step(None, 2), Step(3)]),
+    ("the rest of an iteration is left out", loop(4, checkpoints=(1, 2, 4, EXIT)), EARLY, set(),
+        [Step(None, 1, early=True), Step(1, 2, early=True), Step(2, 4, early=True), Step(EXIT)]),
+    ("the rest of a break's iteration too", loop(4, exit="break", checkpoints=(EXIT,)), EARLY, set(),
+        [Step(None, 4, early=True), Step(EXIT)]),
     ("with rows for some, that lack the mark", loop(10, rows=3, checkpoints=(3, EXIT)), NOTHING, set(), [Step(EXIT)]),
 ]  # fmt: skip
 
@@ -149,7 +154,15 @@ def plans(draw: st.DrawFn) -> tuple[Loop, Question, set[int]]:
         parent=parent,
         goodbye=how != "" or draw(st.booleans()),
     )
-    return recorded, NOTHING, unusable
+    if not draw(st.booleans()):
+        return recorded, NOTHING, unusable
+    first = tuple(
+        draw(st.sets(st.integers(0, max(size - 1, 0))))
+    )  # where a probe stands at the body's beginning
+    question = Question(
+        frozenset([KEY]), frozenset(["9"]), conditions={KEY: [f"x in {first}"]}, ends_early=frozenset([KEY])
+    )
+    return recorded, question, unusable
 
 
 def executed(recorded: Loop, steps: list[Step]) -> tuple[list[int], bool]:
@@ -179,14 +192,21 @@ def test_plans_are_right(plan: tuple[Loop, Question, set[int]]) -> None:
     assert ended, "the loop is always brought to its end"
     assert wanted <= set(ran)
     assert ran == sorted(set(ran)), "nothing runs twice"
-    at = 0
+    at, left = 0, False  # the last iteration was left early
     for number, step in enumerate(steps):
+        assert not left or step.restore is not None, "its state is not the one after it"
         if step.restore is not None:
             assert step.restore in recorded.checkpoints
             assert step.restore not in unusable
         if step.restore not in (None, EXIT):
-            assert step.restore > at or (number == 0 and step.restore == 0)
+            assert step.restore > at or ((left or number == 0) and step.restore == at)
             at = step.restore
+        left = step.early
+        if left:
+            assert step.stop is not None
+            assert step.stop - 1 in wanted
+            assert "9" not in recorded.marks_of(step.stop - 1), "something else is asked of it"
+            assert recorded.row.exit in ("end", "break")
         if step.restore == EXIT:
             assert recorded.row.exit in ("end", "break")
             assert number == len(steps) - 1

@@ -104,6 +104,7 @@ def rewrite(
         tuple(writer.marks),
         tuple(writer.probes),
         tuple(sorted(writer.left_alone)),
+        tuple(writer.ends_early),
     )
 
 
@@ -179,6 +180,7 @@ class _Writer:
         self.marks: list[str] = []
         self.probes: list[tuple[str, int, str]] = []
         self.left_alone: list[tuple[int, str]] = []  # line of a loop that is no site, and why
+        self.ends_early: list[str] = []
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
         self.facts = Facts(tree, added)
@@ -275,6 +277,8 @@ class _Writer:
         self.sites.append(site)
         self.keys.add(key)
         self.marks.append(key)
+        if self.added:
+            self._end_early(node, self.loops[id(node)], key)
         return key
 
     def _new_mark(self, qual: str) -> int:
@@ -310,6 +314,19 @@ class _Writer:
             return [node]
         site = self.sites[number - self.first_site]
         return _replayed(node, number, site) if self.replaying else _recorded(node, number, site)
+
+    def _end_early(self, node: LoopNode, number: int, key: str) -> None:
+        """Where an iteration begins with hindsight and has no more of it, ask whether the rest of it is needed."""
+        places = [at for at, part in enumerate(node.body) if id(part) in self.added]
+        inside = sum(
+            id(inner) in self.added for part in (*node.body, *node.orelse) for inner in ast.walk(part)
+        )
+        if places != list(range(inside)) or inside == len(node.body):
+            return
+        self.ends_early.append(key)
+        if self.replaying:
+            left = _at(ast.If(_call("enough", number, NOWHERE), [_at(ast.Continue(), NOWHERE)], []), NOWHERE)
+            node.body.insert(inside, left)
 
 
 # Shapes --------------------------------------------------------------------------------------------------------

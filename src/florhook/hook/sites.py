@@ -31,8 +31,9 @@ class Instrumented:
     """What the rewriting of one module produced: its sites, and the keys of its marks, in order of their ids.
 
     `probes` are the places of hindsight statements: the key of the innermost site (directly within that loop)
-    or else of the function they stand in, with their line. `left_alone` are the loops that are no sites, by line, and
-    why they are none.
+    or else of the function they stand in, with their line. and the condition on that loop's
+    variables without which they do nothing. `left_alone` are the loops that are no sites, by line, and why they are
+    none. `ends_early` are the sites whose body begins with hindsight and has no more of it, but something else.
     """
 
     module: str
@@ -41,3 +42,4 @@ class Instrumented:
     marks: tuple[str, ...]
     probes: tuple[tuple[str, int, str], ...] = ()
     left_alone: tuple[tuple[int, str], ...] = ()
+    ends_early: tuple[str, ...] = ()

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from .plan import EXIT, Question, steps_for
+from .plan import EXIT, RESTORE, RESTORE_RATE, Question, steps_for
 from .record import Loop, Record
 
 OWN_START = 0.5  # seconds until the program begins: two processes of ours, and reading the record
-RESTORE_RATE = 1e9  # bytes a second
-RESTORE = 5e-3  # seconds, however small the checkpoint is
 
 
 @dataclass(frozen=True)

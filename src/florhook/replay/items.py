@@ -34,7 +34,7 @@ def divide(record: Record, question: Question, workers: int) -> list[Item]:
     """The items of a replay; one alone where nothing can be divided."""
     loops = [loop for ctx, loop in sorted(record.loops.items()) if loop.row.parent < 0]
     found = {loop.row.ctx: _stretches(loop, question) for loop in loops if _divides(loop)}
-    seconds = sum(_seconds(loop, *stretch) for loop in loops for stretch in found.get(loop.row.ctx, ()))
+    seconds = sum(loop.seconds(*stretch) for loop in loops for stretch in found.get(loop.row.ctx, ()))
     enough = seconds / (PER_WORKER * workers)
     begun: list[tuple[int, int, int | None, int]] = [(BEGINNING, EXIT, None, 0)]
     for loop in loops:
@@ -78,13 +78,8 @@ def _grouped(loop: Loop, stretches: list[tuple[int, int]], enough: float) -> lis
     """Neighbours together, until they take long enough, in seconds of the run."""
     groups: list[tuple[int, int]] = []
     for start, stop in stretches:
-        if groups and groups[-1][1] == start and _seconds(loop, *groups[-1]) < enough:
+        if groups and groups[-1][1] == start and loop.seconds(*groups[-1]) < enough:
             groups[-1] = (groups[-1][0], stop)
         else:
             groups.append((start, stop))
     return groups
-
-
-def _seconds(loop: Loop, start: int, stop: int) -> float:
-    end = loop.row.left if stop == loop.known and loop.row.left is not None else loop.time_at(stop)
-    return max(0.0, end - loop.time_at(start))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -16,6 +16,8 @@ from ..errors import UsageError
 from .record import Loop
 
 EXIT = -1
+RESTORE = 5e-3  # seconds, however small the checkpoint is
+RESTORE_RATE = 1e9  # bytes a second
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Step:
     """Restore the checkpoint `restore` (None: go on from where the loop is), then run up to boundary `stop`.
 
     `stop` is None to run until the loop ends by itself. With `restore` EXIT nothing is run: the loop is over.
+    `early`: what the last iteration does after its last probe is left out.
     `last`: what comes after the stop is not in the record, since the run was killed; the replay ends there.
     """
 
     restore: int | None
     stop: int | None = None
     last: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,14 +81,15 @@ def _within(part: slice, value: float) -> bool:
 class Question:
     """What a replay asks: places of probes by key, the ids of their marks, and the selection.
 
-    `conditions` are those, on variables of a loop, under one of which a probe in it runs at all.
+    `conditions` are those, on variables of a loop, under one of which a probe in it runs at all. `ends_early` are the
+    loops in which an iteration may be left once its last probe has run, for a restore of what follows.
     """
 
     places: frozenset[str]
     marks: frozenset[str]
     selection: Selection = Selection()
     conditions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    carries: bool = False  # what probes print depends on what probes before them did
+    ends_early: frozenset[str] = frozenset()
 
     def concerns(self, loop: Loop) -> bool:
         """Whether a probe stands in a recorded loop, or ran in it."""
@@ -105,6 +110,12 @@ class Question:
             self.selection.takes(name, value_or_number(labels.get(name), iteration))
             for name, _ in loop.site.labels
         )
+
+    def leaves_early(self, loop: Loop, iteration: int) -> bool:
+        """Whether to leave an iteration after its last probe, if what follows can be restored."""
+        if loop.site.key not in self.ends_early or iteration not in loop.iterations:
+            return False
+        return not (iteration in loop.asked or self.marks & loop.marks_of(iteration))
 
     def _holds(self, loop: Loop, iteration: int) -> bool:
         """Whether a probe that stands in a loop may have run in an iteration, by the loop's variables."""
@@ -141,20 +152,28 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
         wanted = sorted({*wanted, loop.known - 1})  # recording stopped inside it
     steps: list[Step] = []
     at = 0
-    for start, stop in _runs(wanted):
-        jump = max((k for k in usable if at < k <= start), default=None)
+    early = {
+        i
+        for i in wanted
+        if left_normally and question.leaves_early(loop, i) and _is_worth_a_restore(loop, i, usable, can_exit)
+    }
+    for start, stop in _runs(wanted, early):
+        cut = bool(steps) and steps[-1].early
+        jump = max((k for k in usable if at < k + cut <= start + cut), default=None)
         last = stop == loop.known
+        leaves = start in early
         if jump is None and steps:
-            steps[-1] = Step(steps[-1].restore, None if last else stop)
+            steps[-1] = Step(steps[-1].restore, None if last and not leaves else stop, early=leaves)
         else:
-            steps.append(Step(jump, None if last else stop))
+            steps.append(Step(jump, None if last and not leaves else stop, early=leaves))
         at = stop
-    if not wanted or at < loop.known:
-        steps.append(_ending(at, usable, can_exit))
+    if not wanted or at < loop.known or steps[-1].early:
+        left = bool(steps) and steps[-1].early
+        steps.append(_ending(at - left, usable, can_exit))
         if len(steps) > 1 and steps[-1] == Step(None):
             steps[-2:] = [Step(steps[-2].restore)]
     if steps[0].restore is None and 0 in usable and loop.row.parent < 0:
-        steps[0] = Step(0, steps[0].stop)
+        steps[0] = replace(steps[0], restore=0)
     return steps
 
 
@@ -185,11 +204,22 @@ def _ending(at: int, usable: list[int], can_exit: bool) -> Step:
     return Step(jump)
 
 
-def _runs(wanted: list[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as half-open ranges."""
+def _is_worth_a_restore(loop: Loop, iteration: int, usable: list[int], can_exit: bool) -> bool:
+    """Whether what follows an iteration can be restored, in less time than the iteration took."""
+    after = iteration + 1
+    checkpoint = loop.checkpoints[after] if after in usable else None
+    if after == loop.known and can_exit:
+        checkpoint = loop.checkpoints[EXIT]
+    if checkpoint is None:
+        return False
+    return loop.seconds(iteration, after) > RESTORE + sum(checkpoint.lengths) / RESTORE_RATE
+
+
+def _runs(wanted: list[int], alone: Collection[int] = ()) -> list[tuple[int, int]]:
+    """Consecutive numbers as half-open ranges, but for those that stand alone."""
     runs: list[tuple[int, int]] = []
     for number in wanted:
-        if runs and runs[-1][1] == number:
+        if runs and runs[-1][1] == number and number not in alone and number - 1 not in alone:
             runs[-1] = (runs[-1][0], number + 1)
         else:
             runs.append((number, number + 1))

@@ -25,7 +25,16 @@ from .share import Part
 TICK = 0.02  # seconds between looks at what the worker of the first unfinished item prints
 MOST_DEATHS = 1  # of workers on one item
 LISTS = ("differences", "reasons", "clock", "notes")
-COUNTS = ("iterations_executed", "blocks_skipped", "jumps", "verified", "diverged", "unverified", "restore_s")
+COUNTS = (
+    "iterations_executed",
+    "iterations_left_early",
+    "blocks_skipped",
+    "jumps",
+    "verified",
+    "diverged",
+    "unverified",
+    "restore_s",
+)
 
 
 @dataclass(eq=False)

@@ -61,6 +61,11 @@ class Loop:
             return self.iterations[boundary].began
         return self.checkpoints[boundary].taken if boundary in self.checkpoints else self.row.entered
 
+    def seconds(self, start: int, stop: int) -> float:
+        """How long the run took from one boundary to another."""
+        end = self.row.left if stop == self.known and self.row.left is not None else self.time_at(stop)
+        return max(0.0, end - self.time_at(start))
+
     def labels_of(self, iteration: int) -> dict[str, Any]:
         row = self.iterations.get(iteration)
         return {} if row is None else json.loads(row.labels)

@@ -11,6 +11,7 @@ from ..hook.diff import Refusal, SourceDiff, compare
 from ..hook.locate import find_spec
 from ..hook.rewrite import rewrite
 from ..hook.scope import is_included
+from ..hook.sites import Instrumented
 from ..runtime.probes import CHILDREN
 from ..store.rows import RunRow, SourceRow
 from .plan import Question, Selection
@@ -25,6 +26,7 @@ class Edits:
     places: dict[str, set[str]] = field(default_factory=dict)
     lines: list[tuple[str, int]] = field(default_factory=list)  # of the probes: path, line
     refusals: list[Refusal] = field(default_factory=list)
+    ends_early: set[str] = field(default_factory=set)  # sites whose iterations go on after their last probe
     printing_changed: bool = False
     carries: bool = False  # what was added depends on more than the program's state
 
@@ -33,7 +35,8 @@ class Edits:
         places = {*self.places, CHILDREN} if self.places else set()
         marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
         conditions = {place: tuple(sorted(each)) for place, each in self.places.items() if "" not in each}
-        return Question(frozenset(places), marks, selection, conditions, self.carries)
+        early = frozenset() if self.carries else frozenset(self.ends_early)
+        return Question(frozenset(places), marks, selection, conditions, early)
 
 
 def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
@@ -48,15 +51,19 @@ def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
         edits.refusals += _of_a_library(diff.refusals, source) if _is_library(source, run) else diff.refusals
         edits.printing_changed |= diff.printing_changed
         edits.carries |= carries(diff.tree, diff.added)
-        for place, line, condition in probes_of(diff, source.module, path):
+        probed = probes_of(diff, source.module, path)
+        edits.ends_early |= set(probed.ends_early)
+        for place, line, condition in probed.probes:
             edits.places.setdefault(place, set()).add(condition)
             edits.lines.append((path, line))
     return edits
 
 
-def probes_of(diff: SourceDiff, module: str, path: str) -> tuple[tuple[str, int, str], ...]:
-    """The key of the innermost loop or function around each added statement, its line, and under which condition."""
-    return rewrite(diff.tree, module, path, added=diff.added).probes if diff.added else ()
+def probes_of(diff: SourceDiff, module: str, path: str) -> Instrumented:
+    """Where the added statements stand, and under which conditions."""
+    if not diff.added:
+        return Instrumented(module, path, (), ())
+    return rewrite(diff.tree, module, path, added=diff.added)
 
 
 def _is_library(source: SourceRow, run: RunRow) -> bool:

@@ -295,6 +295,7 @@ def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
         "output_difference": output.difference,
         "iterations_executed": replayer.executed,
         "iterations_skipped": replayer.skipped,
+        "iterations_left_early": replayer.left_early,
         "blocks_skipped": replayer.blocks_skipped,
         "jumps": replayer.jumps,
         "verified": verifier.verified,

@@ -41,6 +41,9 @@ class Passes:
     def step(self, site: int, frame: FrameType | None = None) -> bool:
         return True
 
+    def enough(self, site: int) -> bool:
+        return False
+
     def done(self, site: int) -> None:
         """The loop ended without break. It may have been opened in another form, and have no entry yet."""
         self._open.setdefault((site, id(users_frame(sys._getframe(1)))), [(), True, False])[2] = True

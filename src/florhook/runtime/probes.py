@@ -122,6 +122,16 @@ def stretch_step(site: int) -> bool:
     return compiled.step(site)
 
 
+def enough(site: int) -> bool:
+    """Whether the rest of the iteration is left out: the last probe in the body has run."""
+    if not compiled.is_compiling():
+        try:
+            return handler.enough(site)  # type: ignore[no-any-return]
+        except UnknownLoopError:
+            pass
+    return False
+
+
 def done(site: int) -> None:
     if not compiled.is_compiling():
         try:

@@ -88,6 +88,7 @@ class Replayer(Tracker):
         self.on_restore: Callable[[CheckpointRow, float], None] = lambda checkpoint, before: None
         self.bring_file_to: Callable[[Any, int], None] | None = None
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
+        self.left_early = 0  # iterations, after their last probe
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
         self.verifier = Verifier(program, record, Readings(*times_of(record)))
         self.ahead = {
@@ -132,7 +133,8 @@ class Replayer(Tracker):
             self.on_end()
         if turn.finished or broken:
             return False
-        agrees = not (turn.stopped and turn.runs) or self._verify_end(context, turn, context.begun, frame)
+        whole = turn.stopped and turn.runs and not turn.step.early
+        agrees = not whole or self._verify_end(context, turn, context.begun, frame)
         if not turn.steps and turn.share is not None:
             assert turn.loop is not None
             turn.steps.extend(turn.share.steps(turn.loop, turn.usable, context.begun if agrees else -1))
@@ -181,6 +183,13 @@ class Replayer(Tracker):
         self.executed += 1
         turn.stepping = True
         return True
+
+    def enough(self, site: int) -> bool:
+        context = self._context(site, users_frame(sys._getframe(1)))
+        step: Step = context.extra.step
+        leaves = step.early and context.begun == step.stop
+        self.left_early += leaves
+        return leaves
 
     def done(self, site: int) -> None:
         """The inner loop ended without break: by the program or, if `stopped`, by the plan."""
