@@ -124,6 +124,8 @@ class Recording:
         try:
             self._channel.post(("end", ended, exit_code, _json(stats)))
             self._exclusively(lambda: self._await_goodbye(timeout), None, timeout)
+            if self._channel is not None and self._channel.waiting:
+                self._fail("the writer does not keep up: the end of the record is lost")
         except Exception as error:
             self._fail(_reason(error))
         self._close()
@@ -157,12 +159,15 @@ class Recording:
         channel = self._channel
         if channel is None:
             return
+        if not channel.is_ours():
+            self._fail("the program closed the recorder's socket")
+            return
         self._hear(channel.receive())
         try:
             channel.flush()
-        except OSError as error:
+        except OSError:
             self._hear(channel.receive())  # its last words say more
-            self._fail(_reason(error) if not channel.is_ours() else "the writer process has died")
+            self._fail("the writer process has died")
         if channel.gone:
             self._fail("the writer process has died")
 
