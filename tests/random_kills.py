@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ WORKLOADS = {
         import hashlib, random, sys, time
         source = random.Random(5)
         state = {"step": 0, "large": bytearray(3_000_000), "kept": bytes(500_000), "losses": []}
-        for step in range(40):
+        for step in range(25):
             state["step"] += 1
             at = source.randrange(2_000_000)
             state["large"][at : at + 500_000] = source.randbytes(500_000)
@@ -51,7 +51,7 @@ WORKLOADS = {
                     time.sleep(0.004)
                 return self.seen[epoch, batch]
         model = Model()
-        for epoch in range(20):
+        for epoch in range(12):
             print("epoch", epoch, model.train(epoch), flush=True)
             k = 0
             while k < 3:
@@ -88,28 +88,36 @@ def workloads() -> list[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with one program and one store."""
+    """A folder with one program, and its store."""
 
     folder: Path
+    store: Path | None = None
 
     @property
     def home(self) -> Path:
-        return self.folder / ".florhook"
+        return self.store or self.folder / ".florhook"
 
     @property
     def streams(self) -> tuple[Path, Path]:
         """What the program that was started last writes to stdout and stderr."""
         return self.folder.with_suffix(".stdout"), self.folder.with_suffix(".stderr")
 
-    def start(self, *options: str, epsilon: str = "inf", mode: str = "record") -> subprocess.Popen[bytes]:
-        """Starts the program."""
+    def start(
+        self,
+        *options: str,
+        epsilon: str = "inf",
+        mode: str = "record",
+        before: Callable[[], None] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Starts the program; `before` is called in its process."""
         ours = {name: value for name, value in os.environ.items() if not name.startswith("FLOR_")}
         settings = {"FLOR_HOME": str(self.home), "FLOR_EPSILON": epsilon, "FLOR_MODE": mode}
         command, environ = [sys.executable, *options, "train.py"], {**ours, **settings}
         with self.streams[0].open("wb") as stdout, self.streams[1].open("wb") as stderr:
             return subprocess.Popen(
-                command, cwd=self.folder, env=environ, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
-            )
+                command, cwd=self.folder, env=environ, preexec_fn=before,
+                stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -264,12 +264,16 @@ class Recording:
 
     def _close(self) -> None:
         channel, self._channel = self._channel, None
+        if channel is None:
+            return
+        if not channel.is_ours():
+            channel.sock.detach()  # the program has closed what was ours; the numbers may be its own files' by now
+            return
         try:
-            if channel is not None:
-                channel.close()
+            channel.close()
             self._pool.close()
         except OSError:
-            pass  # the program has closed what was ours
+            pass  # it has closed some
 
 
 def _copied(region: Region, draft: Draft, small: bytes) -> tuple[int, int, int]:
@@ -294,4 +298,4 @@ def _json(value: dict[str, Any]) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}"
+    return "out of memory" if isinstance(error, MemoryError) else f"{type(error).__name__}: {error}"

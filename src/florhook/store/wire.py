@@ -173,10 +173,7 @@ class Channel:
         """Closes the socket and the descriptors that were not sent."""
         while self._queue:
             _close(self._queue.popleft().fds)
-        if self.is_ours():
-            self.sock.close()
-        else:
-            self.sock.detach()
+        self.sock.close()
 
 
 def _rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
