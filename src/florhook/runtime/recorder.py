@@ -683,9 +683,7 @@ class Recorder(Tracker):
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
         elif self.active and not complete:
-            _say(
-                f"the record is not complete yet: its writer, process {self.recording.writer_pid}, goes on alone"
-            )
+            _say("the record is not complete yet: its writer goes on alone")
         elif self.active:
             self._say_what_was_refused()
         return {**stats, "bytes_written": self.recording.bytes_written}

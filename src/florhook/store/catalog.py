@@ -121,9 +121,8 @@ class Catalog:
     def close(self) -> None:
         """Moves the log into the catalog, so that a read-only copy of the folder is complete, and closes."""
         try:
-            self._db.execute(
-                "PRAGMA busy_timeout = 0"
-            )  # who waits for a reader here keeps all other writers waiting
+            # Who waits for a reader here keeps all other writers waiting.
+            self._db.execute("PRAGMA busy_timeout = 0")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.OperationalError:
             pass  # the next writer does it
