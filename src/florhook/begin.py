@@ -16,11 +16,12 @@ from .runtime.clock import read_clocks
 from .runtime.entropy import version_of_python
 from .runtime.probes import CHILDREN
 from .settings import Settings
+from .store.memory import available_bytes
 from .store.recording import Recording
 from .store.rows import RunRow
 
 STAGING_SHARE = 0.25  # of the memory that is available
-LEAST_STAGING, MOST_STAGING = 64 << 20, 8 << 30  # bytes
+MOST_STAGING = 8 << 30  # bytes
 
 end_earlier: Callable[[], None] | None = None  # ends the recording that this process has made already
 
@@ -82,7 +83,5 @@ def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, A
 
 
 def staging_limit() -> int:
-    """Bytes of staging memory: a share of what is free, within limits."""
-    import psutil  # which takes long, and is not needed before the first large checkpoint
-
-    return max(LEAST_STAGING, min(MOST_STAGING, int(psutil.virtual_memory().available * STAGING_SHARE)))
+    """Bytes of staging memory: a share of what is free, however little that is."""
+    return min(MOST_STAGING, int(available_bytes() * STAGING_SHARE))

@@ -31,7 +31,6 @@ from .settings import Settings
 from .store.recording import Recording
 from .store.rows import RunRow, SourceRow
 
-PATIENCE = 60.0  # seconds for the writer to finish when the program has ended
 LISTING = "<files>"  # a row among the sources: the files that were there when the run began
 
 
@@ -73,7 +72,7 @@ def record_program(
     def at_exit(exit_code: int) -> None:
         tee.uninstall()
         files.active = False
-        stats = recorder.finish(exit_code, PATIENCE)
+        stats = recorder.finish(exit_code)
         if recorder.agreement is not None:
             recorder.agreement.close()
         stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}

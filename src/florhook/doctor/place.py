@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-import psutil
-
 from ..activate import sitedir
 from ..begin import staging_limit
 from ..settings import Settings
+from ..store.memory import available_bytes
 from ..store.store import Store
 
 OLDEST, NEWEST = (3, 10), (3, 13)  # the Pythons that the tests run under
@@ -37,8 +36,10 @@ def findings(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "recording", _tried([sys.executable, "-m", "florhook"], {})
     yield "starting without a changed command (florhook sitedir)", _self_activation()
     yield "store", _store(settings.home)
-    free = psutil.virtual_memory().available
-    yield "memory", f"{_size(free)} free, of which recording takes at most {_size(staging_limit())}"
+    yield (
+        "memory",
+        f"{_size(available_bytes())} free, of which recording takes at most {_size(staging_limit())}",
+    )
     yield "packages that florhook needs", _versions(NEEDED)
     yield "packages that it knows", _versions(OPTIONAL)
 

@@ -28,7 +28,7 @@ from ..hook.finder import Finder
 from ..launch import INTERRUPTED, Target, run
 from ..logs.held import Held
 from ..logs.output import Tee
-from ..record import LISTING, PATIENCE, as_recorded, watch, watch_torch, write_stats
+from ..record import LISTING, as_recorded, watch, watch_torch, write_stats
 from ..runtime import entropy, probes
 from ..runtime.listing import files_below, made_since
 from ..runtime.opened import OpenedFiles
@@ -461,7 +461,7 @@ class Attempt:
             if sys.stdout is not None:
                 sys.stdout.flush()
             self.recorder.problem = reason
-            self.recorder.finish(AGAIN, PATIENCE)
+            self.recorder.finish(AGAIN)
         end_children()
         os.chdir(self.folder)
         start_again({**self.task, "avoid": avoid, "already": already}, self.run_before, self.environ)
@@ -474,7 +474,7 @@ class Attempt:
             self.again(FROM_THE_BEGINNING, "the program ended before the place where the run is to go on")
         if self.tee is not None:
             self.tee.uninstall()
-        figures = recorder.finish(exit_code, PATIENCE)
+        figures = recorder.finish(exit_code)
         skipped = {} if self.resumer is None else _figures(self.resumer, recorder)
         assert self.row is not None
         figures = {**figures, **skipped, "mode": "resume", "run_id": self.row.id}

@@ -54,6 +54,8 @@ KNOWN_OF = 256 << 20  # bytes
 OF_RANK_0 = "rank 0 refused it for all"
 NEVER_WALKED = "the loop was not walked at its entry"
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
+PATIENCE = 1.5  # seconds that the writer may take to finish when the program has ended, in any case
+MOST_PATIENCE = 60.0  # seconds, where the budget has so much left
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
 IMPORT = builtins.__import__
 P = ParamSpec("P")
@@ -132,6 +134,7 @@ class Recorder(Tracker):
         self.contention = Contention()
         self.iterations = 0
         self.refused: dict[str, int] = {}
+        self.crowded: set[str] = set()  # those reasons among them for which the store took no checkpoint
         self.written = 0  # characters of output so far
         self.quick: dict[int, int] = {}  # by site: how many executions more are not looked at
         self.flushed = 0.0  # when rows were sent last
@@ -610,7 +613,9 @@ class Recorder(Tracker):
         self.stall += seconds
         if not taken:
             self.budget.spent += seconds
-            self._refuse(self.recording.failed or self.recording.skipped or "skipped")
+            reason = self.recording.failed or self.recording.skipped or "skipped"
+            self._refuse(reason)
+            self.crowded.add(reason)
             self._check()
             return
         self.budget.took(block, seconds + self._felt(self.recording.bytes_sent - sent))
@@ -691,19 +696,17 @@ class Recorder(Tracker):
             self.give_up(self.recording.failed)
 
     def stop(self, error: BaseException) -> None:
-        self.give_up(f"internal error: {type(error).__name__}: {error}; please report it")
+        internal = f"internal error: {type(error).__name__}: {error}; please report it"
+        self.give_up("out of memory" if isinstance(error, MemoryError) else internal)
 
     def give_up(self, reason: str) -> None:
         self.active = False
         if self.files is not None:
             self.files.active = False
         self.problem = reason
-        try:
-            sys.stderr.write(f"florhook: recording stopped ({reason}); the program runs on without it\n")
-        except Exception:  # stderr is closed: there is nobody to tell
-            return
+        _say(f"recording stopped ({reason}); the program runs on without it")
 
-    def finish(self, exit_code: int, patience: float) -> dict[str, Any]:
+    def finish(self, exit_code: int) -> dict[str, Any]:
         """The program has ended: write what is open, wait for the writer; gives the figures of the run."""
         wall = self.now()
         for context in reversed(self.stack):
@@ -712,25 +715,29 @@ class Recorder(Tracker):
         while self.active and self.stack:
             self.pop_to(self.stack[-1])
         self._flush_output()
-        self._say_what_was_refused()
         stats = self.figures(exit_code, wall)
         if self.problem:
             stats["stopped"] = self.problem
-        self.recording.finish(time.time(), exit_code, stats, patience)
+        complete = self.recording.finish(time.time(), exit_code, stats, self._patience(wall))
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
+        elif self.active and not complete:
+            _say("the record is not complete yet: its writer goes on alone")
+        elif self.active:
+            self._say_what_was_refused()
         return {**stats, "bytes_written": self.recording.bytes_written}
 
+    def _patience(self, wall: float) -> float:
+        """How many seconds the writer may take to finish: what the budget has left, and a moment."""
+        left = 0.0 if self.everything else self.budget.epsilon * wall - self.budget.spent
+        return min(MOST_PATIENCE, PATIENCE + max(0.0, left))
+
     def _say_what_was_refused(self) -> None:
-        """Once, and only where nothing but the entries of main loops could be kept."""
-        if not self.active or not self.refused or self.places:
-            return
-        reason, count = max(self.refused.items(), key=lambda item: item[1])
-        text = (
-            f"florhook: {count} checkpoints were not taken ({reason}); a replay executes what lies between\n"
-        )
-        with contextlib.suppress(Exception):  # stderr is closed: there is nobody to tell
-            sys.stderr.write(text)
+        """Once, and only where the store had no room, or nothing but the entries of main loops could be kept."""
+        said = {reason: n for reason, n in self.refused.items() if not self.places or reason in self.crowded}
+        if said:
+            reason, count = max(said.items(), key=lambda item: item[1])
+            _say(f"{count} checkpoints were not taken ({reason}); a replay executes what lies between")
 
     def figures(self, exit_code: int, wall: float) -> dict[str, Any]:
         return {
@@ -752,6 +759,11 @@ class Recorder(Tracker):
                 if block.checkpoints or block.refused
             ],
         }
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):  # stderr is closed: there is nobody to tell
+        sys.stderr.write(f"florhook: {text}\n")
 
 
 def _iterates(cls: type) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from florhook.errors import StoreError
 from florhook.store import schema
 from florhook.store.packs import ChunkRow
 
@@ -44,7 +45,9 @@ class Catalog:
     """The connection of one writer, for one run."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._db = _connect(path)
+        self._identity = os.stat(path)
         self._run = 0
 
     def begin_run(self, row: tuple[Any, ...], signed: bool) -> None:
@@ -54,6 +57,7 @@ class Catalog:
 
     def end_run(self, ended: float, exit_code: int | None, stats: str) -> None:
         """The program has said goodbye."""
+        self._look_for_the_file()
         self._db.execute(
             "UPDATE runs SET ended = ?, exit_code = ?, stats = ? WHERE key = ?",
             (ended, exit_code, stats, self._run),
@@ -86,6 +90,7 @@ class Catalog:
 
     def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> None:
         """Writes rows of several tables in one transaction; all but chunks get the run in front."""
+        self._look_for_the_file()
         try:
             self._commit(batch, lambda value: value)
         except UnicodeEncodeError:
@@ -104,12 +109,23 @@ class Catalog:
                     self._db.execute("ROLLBACK")
             raise
 
+    def _look_for_the_file(self) -> None:
+        # A file that was removed, or whose mount has gone, can be written to for ever, and nobody will find it.
+        try:
+            found = os.path.samestat(os.stat(self._path), self._identity)
+        except OSError:
+            found = False
+        if not found:
+            raise StoreError(f"{self._path} is not there any more")
+
     def close(self) -> None:
         """Moves the log into the catalog, so that a read-only copy of the folder is complete, and closes."""
         try:
+            # Who waits for a reader here keeps all other writers waiting.
+            self._db.execute("PRAGMA busy_timeout = 0")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.OperationalError:
-            pass  # a reader is at it; the next writer does it
+            pass  # the next writer does it
         self._db.close()
 
 

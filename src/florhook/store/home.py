@@ -36,8 +36,12 @@ def prepare(home: Path, run_id: str) -> int:
     # The training process takes the lock and the writer inherits it: there is no moment between the two at which
     # the run looks finished.
     fd = os.open(lock_path(home, run_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    os.write(fd, b"%d\n" % os.getpid())
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.write(fd, b"%d\n" % os.getpid())
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 

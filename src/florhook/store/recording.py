@@ -127,6 +127,8 @@ class Recording:
         try:
             self._channel.post(("end", ended, exit_code, _json(stats)))
             self._exclusively(lambda: self._await_goodbye(timeout), None, timeout)
+            if self._channel is not None and self._channel.waiting:
+                self._fail("the writer does not keep up: the end of the record is lost")
         except Exception as error:
             self._fail(_reason(error))
         self._close()
@@ -160,12 +162,15 @@ class Recording:
         channel = self._channel
         if channel is None:
             return
+        if not channel.is_ours():
+            self._fail("the program closed the recorder's socket")
+            return
         self._hear(channel.receive())
         try:
             channel.flush()
-        except OSError as error:
+        except OSError:
             self._hear(channel.receive())  # its last words say more
-            self._fail(_reason(error) if not channel.is_ours() else "the writer process has died")
+            self._fail("the writer process has died")
         if channel.gone:
             self._fail("the writer process has died")
 
@@ -271,12 +276,16 @@ class Recording:
 
     def _close(self) -> None:
         channel, self._channel = self._channel, None
+        if channel is None:
+            return
+        if not channel.is_ours():
+            channel.sock.detach()  # the program has closed what was ours; the numbers may be its own files' by now
+            return
         try:
-            if channel is not None:
-                channel.close()
+            channel.close()
             self._pool.close()
         except OSError:
-            pass  # the program has closed what was ours
+            pass  # it has closed some
 
 
 def _copied(region: Region, draft: Draft, small: bytes) -> tuple[int, int, int]:
@@ -301,4 +310,4 @@ def _json(value: dict[str, Any]) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}"
+    return "out of memory" if isinstance(error, MemoryError) else f"{type(error).__name__}: {error}"

@@ -110,8 +110,6 @@ class Channel:
 
     def flush(self) -> bool:
         """Sends what the socket takes now; True when nothing waits. OSError when the other end is gone."""
-        if self._queue and not self.is_ours():
-            raise OSError(errno.EBADF, "the program closed the recorder's socket")
         while self._queue:
             head = self._queue[0]
             if not self._send(head):
@@ -175,10 +173,7 @@ class Channel:
         """Closes the socket and the descriptors that were not sent."""
         while self._queue:
             _close(self._queue.popleft().fds)
-        if self.is_ours():
-            self.sock.close()
-        else:
-            self.sock.detach()
+        self.sock.close()
 
 
 def _rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

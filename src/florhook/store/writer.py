@@ -233,7 +233,7 @@ def serve(writer: Writer, channel: Channel, pidfd: int) -> None:
         alive = alive and not _wait(channel, pidfd, writer.patience)
         for message in channel.receive():
             writer.handle(message)
-        if channel.gone or (channel.drained and not alive):
+        if not writer.ended and (channel.gone or (channel.drained and not alive)):
             writer.lose()
             return
         if writer.is_due():
