@@ -815,9 +815,11 @@ class FakeRecording:
     """Takes what a recorder hands over, and copies it as the writer does."""
 
     failed = skipped = None
-    bytes_captured = bytes_written = 0
+    bytes_captured = bytes_written = bytes_sent = 0
+    writer_cpu_s = 0.0
 
     def __init__(self) -> None:
+        self.took: dict[str, float] = {}
         self.tables: dict[str, list[tuple[Any, ...]]] = {}
         self.taken: list[tuple[CheckpointRow, list[bytes]]] = []
 
