@@ -592,6 +592,7 @@ class Recorder(Tracker):
         watch.checkpoint_ran = self.ran()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
+        self._tell_note()
 
     @staticmethod
     def _outline(context: Context, watch: Watch, scan: Scan) -> Outline | None:
@@ -651,6 +652,12 @@ class Recorder(Tracker):
         if self.recording.failed is not None and self.active:
             self.give_up(self.recording.failed)
 
+    def _tell_note(self) -> None:
+        note, self.recording.note = self.recording.note, None
+        if note is not None:
+            with contextlib.suppress(Exception):  # stderr is closed: there is nobody to tell
+                sys.stderr.write(f"florhook: {note}\n")
+
     def stop(self, error: BaseException) -> None:
         self.give_up(f"internal error: {type(error).__name__}: {error}; please report it")
 
@@ -678,6 +685,7 @@ class Recorder(Tracker):
         if self.problem:
             stats["stopped"] = self.problem
         self.recording.finish(time.time(), exit_code, stats, patience)
+        self._tell_note()
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
         return {**stats, "bytes_written": self.recording.bytes_written}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from florhook.store import schema
 from florhook.store.packs import ChunkRow
+from florhook.store.rows import split_digests
 
 if TYPE_CHECKING:
     from florhook.store.inherit import Heritage
@@ -37,6 +38,7 @@ _INSERTS = {
     "files": _insert("files", 6),
     "checkpoints": _insert("checkpoints", 11),
 }
+DIGEST_OF_SOURCE, DIGESTS_OF_CHECKPOINT = 2, 5  # where they stand in the rows of a batch
 ROWS = frozenset(("sources", "contexts", "iterations", "output", "files"))  # what a recording may add rows to
 
 
@@ -44,8 +46,17 @@ class Catalog:
     """The connection of one writer, for one run."""
 
     def __init__(self, path: Path) -> None:
-        self._db = _connect(path)
+        self._db = connect(path)
         self._run = 0
+        self._removals = self._count_removals()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For `limit.py`."""
+        return self._db
+
+    def _count_removals(self) -> int:
+        return int(self._db.execute("SELECT count FROM removals").fetchone()[0])
 
     def begin_run(self, row: tuple[Any, ...], signed: bool) -> None:
         """Adds the run: (id, program, argv, cwd, started, meta)."""
@@ -84,16 +95,23 @@ class Catalog:
 
         return inherited(self._db, heritage, sign)
 
-    def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> None:
-        """Writes rows of several tables in one transaction; all but chunks get the run in front."""
-        try:
-            self._commit(batch, lambda value: value)
-        except UnicodeEncodeError:
-            self._commit(batch, as_stored)
+    def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> set[bytes]:
+        """Writes rows of several tables in one transaction; all but chunks get the run in front.
 
-    def _commit(self, batch: dict[str, list[tuple[Any, ...]]], convert: Callable[[Any], Any]) -> None:
+        Where chunks that the rows need have been removed meanwhile, nothing is written, and their digests come back.
+        """
+        try:
+            return self._commit(batch, lambda value: value)
+        except UnicodeEncodeError:
+            return self._commit(batch, as_stored)
+
+    def _commit(self, batch: dict[str, list[tuple[Any, ...]]], convert: Callable[[Any], Any]) -> set[bytes]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            missing = self._missing(batch) if self._count_removals() != self._removals else set()
+            if missing:
+                self._db.execute("ROLLBACK")
+                return missing
             for table, sql in _INSERTS.items():
                 front = () if table == "chunks" else (self._run,)
                 self._db.executemany(sql, ((*front, *map(convert, row)) for row in batch.get(table, ())))
@@ -103,6 +121,15 @@ class Catalog:
                 with contextlib.suppress(sqlite3.Error):  # a full disk has ended it already
                     self._db.execute("ROLLBACK")
             raise
+        return set()
+
+    def _missing(self, batch: dict[str, list[tuple[Any, ...]]]) -> set[bytes]:
+        needed = {row[DIGEST_OF_SOURCE] for row in batch.get("sources", ())}
+        for row in batch.get("checkpoints", ()):
+            needed.update(split_digests(row[DIGESTS_OF_CHECKPOINT]))
+        needed.difference_update(row[0] for row in batch.get("chunks", ()))
+        sql = "SELECT 1 FROM chunks WHERE digest = ?"
+        return {digest for digest in needed if self._db.execute(sql, (digest,)).fetchone() is None}
 
     def close(self) -> None:
         """Moves the log into the catalog, so that a read-only copy of the folder is complete, and closes."""
@@ -113,7 +140,7 @@ class Catalog:
         self._db.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
     schema.check(db, str(path.parent))
