@@ -168,6 +168,11 @@ def owner_of(name: str) -> str:
     return name.rpartition("-")[0]
 
 
+def bytes_of_packs(home: Path) -> int:
+    """Of all pack files, whether or not the catalog knows them."""
+    return sum(size_of(home, path.name) for path in homes.packs_path(home).glob("*.pack"))
+
+
 def size_of(home: Path, name: str) -> int:
     """Bytes of a pack file; 0 where it is not there."""
     try:

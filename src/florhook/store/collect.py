@@ -92,9 +92,10 @@ def collect(request: Request) -> Report:
             _left_over(request.home, db, report)
             _remove_files(report)
         _rewrite(db, request, report)
-        if runs:
-            db.execute("VACUUM")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with contextlib.suppress(sqlite3.OperationalError):  # others are at it: another time
+            if runs:
+                db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         report.after = _size(_census(db, request.home))
     return report
 

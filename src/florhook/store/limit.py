@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 
 from florhook.store import home as homes
-from florhook.store.census import Census
+from florhook.store.census import Census, bytes_of_packs
 from florhook.store.packs import LARGEST, PackWriter
 from florhook.store.reclaim import lasting, remove, rewrite, wasteful
 
@@ -35,7 +35,7 @@ class Limit:
         """After a commit: makes room for the next. Gives the digests of chunks that are not there any more."""
         self._most_written = max(self._most_written, packs.written - self._written)
         try:
-            if self.used() + self._most_written <= self._max:
+            if bytes_of_packs(self._home) + self._most_written <= self._max:
                 return []
             with homes.collecting(self._home, patient=False) as mine:
                 return self._thin(db, packs) if mine else []
@@ -58,13 +58,9 @@ class Limit:
     def _is_busy(self, run: str) -> bool:
         return run != self._run and homes.is_live(self._home, run)
 
-    def used(self) -> int:
-        """Bytes of all pack files."""
-        return sum(path.stat().st_size for path in homes.packs_path(self._home).glob("*.pack"))
-
     def problem(self) -> str | None:
         """What to say if the limit is not kept."""
-        used = self.used()
+        used = bytes_of_packs(self._home)
         if used <= self._max:
             return None
         return (

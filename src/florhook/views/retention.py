@@ -13,9 +13,10 @@ from ..store.collect import Report, Request, collect, plan
 from ..store.pins import pin as pin_places
 from ..store.pins import unpin
 from ..store.rows import RunRow
-from ..store.store import WHOLE, Store
+from ..store.store import WHOLE, Store, settle
 from .tables import size_text
 
+PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 Options = dict[str, list[str]]
 
 
@@ -25,6 +26,7 @@ def gc(settings: Settings, words: list[str]) -> None:
     if rest:
         raise UsageError(f"gc takes no arguments, not {rest[0]!r}")
     limit = byte_count("".join(options.get("max-bytes", [])[-1:]), "--max-bytes") or settings.max_bytes
+    settle(settings.home, PATIENCE)
     with Store.open(settings.home, untouched=True) as store:
         delete = tuple(run.id for which in options.get("delete", []) for run in _ranks(store, which))
     request = Request(settings.home, limit, delete, "compact" in options)
