@@ -50,6 +50,8 @@ class Census:
 
     def __init__(self, db: sqlite3.Connection, home: Path, is_busy: Callable[[str], bool]) -> None:
         """`is_busy(run)`: somebody else is recording it."""
+        self._db = db
+        self._places: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.runs: dict[int, str] = dict(db.execute("SELECT key, id FROM runs"))
         self.busy = {key for key, name in self.runs.items() if is_busy(name)}
         self.packs = {
@@ -76,12 +78,22 @@ class Census:
         self.dropped: list[Kept] = []
 
     def _kept(self, row: tuple[Any, ...], pins: set[tuple[int, ...]]) -> Kept:
-        run, ctx, iteration, taken, meta, digests, parent, around = row
-        pinned = run in self.pinned or (run, ctx, iteration) in pins
-        if parent is None:  # the loop's row was never written, or is yet to come
-            parent = around = -1
+        run, ctx, iteration, taken, meta, digests = row
+        parent, around, depth = self._around(run, ctx)
         witness, pieces = meta == _WITNESS, split_digests(digests)
-        return Kept(run, ctx, iteration, parent, around, taken, witness, pinned, pieces)
+        pinned = run in self.pinned or (run, ctx, iteration) in pins
+        return Kept(run, ctx, iteration, parent, around, depth, taken, witness, pinned, pieces)
+
+    def _around(self, run: int, ctx: int) -> tuple[int, int, int]:
+        """The loop around one, its iteration, and how many there are."""
+        found = self._places.get((run, ctx))
+        if found is None:
+            sql = "SELECT parent, iteration FROM contexts WHERE run = ? AND ctx = ?"
+            # a row was never written, or is yet to come
+            parent, iteration = self._db.execute(sql, (run, ctx)).fetchone() or (-1, -1)
+            depth = self._around(run, parent)[2] + 1 if parent >= 0 else 0
+            found = self._places[run, ctx] = parent, iteration, depth
+        return found
 
     def _hold(self, digest: bytes) -> None:
         self.held[digest] += 1
@@ -158,8 +170,7 @@ class Census:
 
 _DELTAS = "SELECT digest, base FROM deltas"
 _CHECKPOINTS = (
-    "SELECT c.run, c.ctx, c.iteration, c.taken, substr(c.meta, 1, ?), c.digests, x.parent, x.iteration"
-    " FROM checkpoints AS c LEFT JOIN contexts AS x ON x.run = c.run AND x.ctx = c.ctx ORDER BY c.rowid"
+    "SELECT run, ctx, iteration, taken, substr(meta, 1, ?), digests FROM checkpoints ORDER BY rowid"
 )
 
 

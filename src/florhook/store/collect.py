@@ -173,7 +173,6 @@ def _rewrite(db: sqlite3.Connection, request: Request, report: Report) -> None:
 def _rewrite_some(db: sqlite3.Connection, request: Request, done: set[int], report: Report) -> bool:
     with homes.collecting(request.home):
         census = _census(db, request.home)
-        census.settle()
         packs = _to_rewrite(census, request)
         compact = (
             [pack for pack in _uncompacted(census) if pack.number not in done] if request.compact else []
