@@ -24,6 +24,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook show RUN                          one run in detail
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
+                                                            gives back room: what no run needs, what a limit is short of
        python -m florhook pin RUN [--at epoch=7] | unpin RUN     what gc and --max-bytes never remove
        python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record

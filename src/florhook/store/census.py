@@ -12,11 +12,9 @@ from typing import Any
 from florhook.store import home as homes
 from florhook.store import schema
 from florhook.store.packs import MAGIC, ChunkRow
-from florhook.store.rows import split_digests
+from florhook.store.rows import WITNESS, split_digests
 from florhook.store.store import RETENTION, WHOLE
 from florhook.store.thin import Kept, order
-
-_WITNESS = '{"witness": true'
 
 
 @dataclass
@@ -66,7 +64,7 @@ class Census:
         self.bases: dict[bytes, bytes] = dict(db.execute(_DELTAS)) if has_retention else {}
         pins = set(db.execute("SELECT run, ctx, iteration FROM pins")) if has_retention else set()
         self.pinned = {key for key in self.runs if (key, *WHOLE) in pins}
-        self.checkpoints = [self._kept(row, pins) for row in db.execute(_CHECKPOINTS, (len(_WITNESS),))]
+        self.checkpoints = [self._kept(row, pins) for row in db.execute(_CHECKPOINTS, (len(WITNESS),))]
         self.sources: defaultdict[int, list[bytes]] = defaultdict(list)
         self.held: Counter[bytes] = Counter()  # by how many checkpoints, sources and deltas a chunk is needed
         for run, digest in db.execute("SELECT run, digest FROM sources"):
@@ -80,7 +78,7 @@ class Census:
     def _kept(self, row: tuple[Any, ...], pins: set[tuple[int, ...]]) -> Kept:
         run, ctx, iteration, taken, meta, digests = row
         parent, around, depth = self._around(run, ctx)
-        witness, pieces = meta == _WITNESS, split_digests(digests)
+        witness, pieces = meta == WITNESS, split_digests(digests)
         pinned = run in self.pinned or (run, ctx, iteration) in pins
         return Kept(run, ctx, iteration, parent, around, depth, taken, witness, pinned, pieces)
 

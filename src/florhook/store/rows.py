@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DIGEST = 16  # bytes
+WITNESS = '{"witness": true'  # how the meta of one begins
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class CheckpointRow:
     @property
     def is_witness(self) -> bool:
         """Whether it holds digests only: a replay can be compared with it, not restored from it."""
-        return self.meta.startswith('{"witness": true')
+        return self.meta.startswith(WITNESS)
 
 
 def split_digests(digests: bytes) -> tuple[bytes, ...]:
