@@ -46,7 +46,7 @@ def record(target: Target, settings: Settings) -> None:
         time.time(),
         meta(seed, settings, rank),
     )
-    recording = Recording.start(settings.home, row, staging_limit)
+    recording = Recording.start(settings.home, row, staging_limit, settings.max_bytes)
     from .record import record_program  # after that, since it takes longer than the writer's start
 
     record_program(target, settings, row, recording, rank)

@@ -11,10 +11,10 @@ from .errors import FlorError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
 
-VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at")
+VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes")
 SWITCHES = ("force", "trust", "plan", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor")
-LATER = ("logs", "diff", "view", "verify", "gc", "export", "replay")
+SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
+LATER = ("logs", "diff", "view", "verify", "export", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -23,6 +23,9 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
+       python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
+                                                            gives back room: what no run needs, what a limit is short of
+       python -m florhook pin RUN [--at epoch=7] | unpin RUN     what gc and --max-bytes never remove
        python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
 
@@ -37,6 +40,7 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:, by the loop variable's value,
                      or by the iteration's number where the variable is no number
   --at PLACE         resume before the iteration with that loop variable, epoch=7, as a new run of the program of now
+  --max-bytes N      the most that the store may take, 500M or 20G: older checkpoints are thinned out evenly
   --log WHAT         what a replay prints: hindsight (default) or all
   --plan             show what a replay would run and about how long that takes, and stop
   --stats FILE       write the figures of the run to FILE as JSON
@@ -69,7 +73,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c", "-"):
         name, equals, value = words[at].lstrip("-").partition("=")
-        name = {"h": "help", "V": "version"}.get(name, name)
+        name = {"h": "help", "V": "version", "max-bytes": "max_bytes"}.get(name, name)
         at += 1
         if words[at - 1] == "--":
             break
@@ -78,7 +82,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
         elif name in VALUES:
             if not equals:
                 if at == len(words):
-                    raise UsageError(f"--{name} needs a value")
+                    raise UsageError(f"{words[at - 1]} needs a value")
                 value, at = words[at], at + 1
             flags[name] = value
         else:
@@ -88,8 +92,8 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     settings = from_sources(os.environ, flags, Path.cwd())
-    if "at" in flags and settings.mode != "resume" and rest[:1] != ["shell"]:
-        raise UsageError("--at goes with --mode resume, or with shell")
+    if "at" in flags and settings.mode != "resume" and rest[:1] not in (["shell"], ["pin"]):
+        raise UsageError("--at goes with --mode resume, with shell or with pin")
     if settings.plan and settings.mode != "replay":
         raise UsageError("--plan goes with --mode replay")
     if not rest:
@@ -158,6 +162,16 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .shell import shell
 
         shell(settings, words[1:])
+        return
+    if words[0] == "gc":
+        from .views.retention import gc
+
+        gc(settings, words[1:])
+        return
+    if words[0] in ("pin", "unpin"):
+        from .views.retention import pin
+
+        pin(settings, words[1:], words[0] == "pin")
         return
     from .views.tables import runs_table, show_run
 

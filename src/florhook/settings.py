@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,10 @@ DEFAULT_EPSILON = 1 / 15  # the paper's
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asked for. `home` is absolute; `epsilon` is a share of run time, infinity for every boundary."""
+    """What the user asked for. `home` is absolute; `epsilon` is a share of run time, infinity for every boundary.
+
+    `max_bytes` are those of all pack files of the store.
+    """
 
     mode: str = "record"
     home: Path = Path(".florhook")
@@ -27,6 +31,7 @@ class Settings:
     log: str = "hindsight"
     stats: Path | None = None
     at: str | None = None
+    max_bytes: int | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     force: bool = False
@@ -41,7 +46,7 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         return flags.get(name) or environ.get(f"FLOR_{name.upper()}") or default
 
     def source(name: str) -> str:
-        return f"--{name}" if flags.get(name) else f"FLOR_{name.upper()}"
+        return f"--{name.replace('_', '-')}" if flags.get(name) else f"FLOR_{name.upper()}"
 
     def one_of(name: str, allowed: tuple[str, ...]) -> str:
         value = text(name, allowed[0])
@@ -65,6 +70,7 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         log=one_of("log", LOGS),
         stats=cwd / stats if stats else None,
         at=text("at", "") or None,
+        max_bytes=byte_count(text("max_bytes", ""), source("max_bytes")),
         include=_patterns(environ.get("FLOR_INCLUDE", "")),
         exclude=_patterns(environ.get("FLOR_EXCLUDE", "")),
         force="force" in flags,
@@ -83,6 +89,17 @@ def _epsilon(text: str, source: str) -> float:
     if not value > 0:
         raise UsageError(f"{source} must be a positive number such as 0.05, or inf, not {text!r}")
     return value
+
+
+def byte_count(text: str, source: str) -> int | None:
+    """`500M`: a number of bytes with K, M, G or T behind it, powers of 1000; None for no text."""
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII)
+    count = int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " ")) if match else 0
+    if count < 1:
+        raise UsageError(f"{source} must be a number of bytes such as 500M or 20G, not {text!r}")
+    return count
 
 
 def _workers(text: str, source: str) -> int:

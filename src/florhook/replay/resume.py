@@ -269,7 +269,7 @@ class Attempt:
         """From here on the run goes on: the files are the user's, the output is printed, everything is recorded."""
         cut = self._leave_overlay(resumer.files if resumer is not None else [])
         row = self.row = self._new_row()
-        recording = Recording.start(self.settings.home, row, staging_limit)
+        recording = Recording.start(self.settings.home, row, staging_limit, self.settings.max_bytes)
         recorder = self.recorder = Resumed(
             self.program, recording, self.settings.epsilon, row.origin, self.started
         )

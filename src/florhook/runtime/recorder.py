@@ -625,6 +625,7 @@ class Recorder(Tracker):
         watch.checkpoint_ran = self.ran()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
+        self._tell_note()
 
     @staticmethod
     def _outline(context: Context, watch: Watch, scan: Scan) -> Outline | None:
@@ -695,6 +696,11 @@ class Recorder(Tracker):
         if self.recording.failed is not None and self.active:
             self.give_up(self.recording.failed)
 
+    def _tell_note(self) -> None:
+        note, self.recording.note = self.recording.note, None
+        if note is not None:
+            _say(note)
+
     def stop(self, error: BaseException) -> None:
         internal = f"internal error: {type(error).__name__}: {error}; please report it"
         self.give_up("out of memory" if isinstance(error, MemoryError) else internal)
@@ -719,6 +725,7 @@ class Recorder(Tracker):
         if self.problem:
             stats["stopped"] = self.problem
         complete = self.recording.finish(time.time(), exit_code, stats, self._patience(wall))
+        self._tell_note()
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
         elif self.active and not complete:

@@ -83,9 +83,9 @@ class Verifier:
         self, scan: Scan, checkpoint: CheckpointRow, digests: Digests, differing: list[int]
     ) -> str | None:
         first = title(digests.names[differing[0]])
-        if not self.record.store.trusted(self.record.run, checkpoint):
-            return f"{first} is not as recorded"
         try:
+            if not self.record.store.trusted(self.record.run, checkpoint):
+                return f"{first} is not as recorded"
             comparison = self._comparison(scan, checkpoint, digests)
             addresses = _Addresses(scan)
             for index in differing:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from florhook.errors import StoreError
 from florhook.store import schema
 from florhook.store.packs import ChunkRow
+from florhook.store.rows import split_digests
 
 if TYPE_CHECKING:
     from florhook.store.inherit import Heritage
@@ -38,6 +39,7 @@ _INSERTS = {
     "files": _insert("files", 6),
     "checkpoints": _insert("checkpoints", 11),
 }
+DIGEST_OF_SOURCE, DIGESTS_OF_CHECKPOINT = 2, 5  # where they stand in the rows of a batch
 ROWS = frozenset(("sources", "contexts", "iterations", "output", "files"))  # what a recording may add rows to
 
 
@@ -46,9 +48,18 @@ class Catalog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._db = _connect(path)
+        self._db = connect(path)
         self._identity = os.stat(path)
         self._run = 0
+        self._removals = self._count_removals()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For `limit.py`."""
+        return self._db
+
+    def _count_removals(self) -> int:
+        return int(self._db.execute("SELECT count FROM removals").fetchone()[0])
 
     def begin_run(self, row: tuple[Any, ...], signed: bool) -> None:
         """Adds the run: (id, program, argv, cwd, started, meta)."""
@@ -88,17 +99,24 @@ class Catalog:
 
         return inherited(self._db, heritage, sign)
 
-    def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> None:
-        """Writes rows of several tables in one transaction; all but chunks get the run in front."""
+    def commit(self, batch: dict[str, list[tuple[Any, ...]]]) -> set[bytes]:
+        """Writes rows of several tables in one transaction; all but chunks get the run in front.
+
+        Where chunks that the rows need have been removed meanwhile, nothing is written, and their digests come back.
+        """
         self._look_for_the_file()
         try:
-            self._commit(batch, lambda value: value)
+            return self._commit(batch, lambda value: value)
         except UnicodeEncodeError:
-            self._commit(batch, as_stored)
+            return self._commit(batch, as_stored)
 
-    def _commit(self, batch: dict[str, list[tuple[Any, ...]]], convert: Callable[[Any], Any]) -> None:
+    def _commit(self, batch: dict[str, list[tuple[Any, ...]]], convert: Callable[[Any], Any]) -> set[bytes]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            missing = self._missing(batch) if self._count_removals() != self._removals else set()
+            if missing:
+                self._db.execute("ROLLBACK")
+                return missing
             for table, sql in _INSERTS.items():
                 front = () if table == "chunks" else (self._run,)
                 self._db.executemany(sql, ((*front, *map(convert, row)) for row in batch.get(table, ())))
@@ -108,6 +126,15 @@ class Catalog:
                 with contextlib.suppress(sqlite3.Error):  # a full disk has ended it already
                     self._db.execute("ROLLBACK")
             raise
+        return set()
+
+    def _missing(self, batch: dict[str, list[tuple[Any, ...]]]) -> set[bytes]:
+        needed = {row[DIGEST_OF_SOURCE] for row in batch.get("sources", ())}
+        for row in batch.get("checkpoints", ()):
+            needed.update(split_digests(row[DIGESTS_OF_CHECKPOINT]))
+        needed.difference_update(row[0] for row in batch.get("chunks", ()))
+        sql = "SELECT 1 FROM chunks WHERE digest = ?"
+        return {digest for digest in needed if self._db.execute(sql, (digest,)).fetchone() is None}
 
     def _look_for_the_file(self) -> None:
         # A file that was removed, or whose mount has gone, can be written to for ever, and nobody will find it.
@@ -129,7 +156,7 @@ class Catalog:
         self._db.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
     schema.check(db, str(path.parent))

@@ -1,13 +1,16 @@
 """The folder of a store: its layout, its permissions, and the locks by which others see a run being written.
 
 .gitignore  catalog.sqlite  packs/RUN-N.pack  runs/RUN.lock (held by the writer until all is committed)
+gc.lock (held by who removes chunks or pack files, for moments)  replays/ID/ (what a replay wrote)
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -64,6 +67,21 @@ def is_live(home: Path, run_id: str) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+@contextlib.contextmanager
+def collecting(home: Path, patient: bool = True) -> Iterator[bool]:
+    """Keeps others from removing chunks or pack files; gives False where one is at it and we are not patient."""
+    fd = os.open(home / "gc.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))
+            mine = True
+        except BlockingIOError:
+            mine = False
+        yield mine
+    finally:
+        os.close(fd)
 
 
 def wait(home: Path, run_id: str, timeout: float) -> bool:

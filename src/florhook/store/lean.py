@@ -38,6 +38,11 @@ class Generations:
         if len(self._new) > self._most:
             self._old, self._new = self._new, set()
 
+    def forget(self, digests: Iterable[bytes]) -> None:
+        """They are not known any more."""
+        self._new.difference_update(digests)
+        self._old.difference_update(digests)
+
 
 @dataclass
 class Draft:
@@ -121,6 +126,12 @@ class Lean:
             last = self._last.get(key)
             self._last[key] = (digest, last is not None and last[0] == digest)
         self._stored.update(digests)
+
+    def forget(self, digests: Iterable[bytes]) -> None:
+        """The writer has removed them: they are to be copied again."""
+        gone = set(digests)
+        self._stored.forget(gone)
+        self._last = {key: last for key, last in self._last.items() if last[0] not in gone}
 
 
 def flat(view: memoryview) -> memoryview:

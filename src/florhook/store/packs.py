@@ -10,9 +10,10 @@ from pathlib import Path
 import zstandard
 from xxhash import xxh3_128_digest
 
+from florhook.store.coding import DELTA, ITEM, RAW, ZSTD, unshuffled, xored
+
 MAGIC = b"florhook pack 1\n"
-RAW, ZSTD = 0, 1
-_LARGEST = 1 << 30  # begin another file past this
+LARGEST = 1 << 30
 _MOST_VECTORS = 512
 
 
@@ -29,20 +30,20 @@ class ChunkRow:
     pack: int
     offset: int
     size: int  # in the file
-    codec: int
+    codec: int  # see coding.py
 
 
 class PackWriter:
     """Appends chunks to the pack files of a run."""
 
     def __init__(
-        self, folder: Path, run_id: str, register: Callable[[str], int], largest: int = _LARGEST
+        self, folder: Path, run_id: str, register: Callable[[str], int], largest: int = LARGEST
     ) -> None:
         self.written = 0
         self._folder = folder
         self._run_id = run_id
         self._register = register
-        self._largest = largest
+        self.largest = largest  # begin another file past this
         self._files = 0
         self._fd = -1
         self._pack = 0
@@ -53,10 +54,14 @@ class PackWriter:
 
     def add(self, digest: bytes, content: bytes | memoryview, compress: bool) -> ChunkRow:
         """Appends a chunk. The bytes are read at the latest in `flush`."""
-        if self._fd < 0 or self._end >= self._largest:
-            self._next_file()
         data, codec = self._coded(content) if compress else (content, RAW)
-        chunk = ChunkRow(digest, len(content), self._pack, self._end, len(data), codec)
+        return self.put(digest, len(content), data, codec)
+
+    def put(self, digest: bytes, length: int, data: bytes | memoryview, codec: int) -> ChunkRow:
+        """Appends a chunk that is coded already."""
+        if self._fd < 0 or self._end >= self.largest:
+            self._next_file()
+        chunk = ChunkRow(digest, length, self._pack, self._end, len(data), codec)
         self._vectors.append(data)
         self._end += len(data)
         if len(self._vectors) >= _MOST_VECTORS:
@@ -118,10 +123,14 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def read_chunk(fd: int, chunk: ChunkRow) -> bytes | memoryview:
-    """The content of a chunk, checked. DamagedError when it is not what it should be."""
-    stored = _read(fd, chunk.offset, chunk.size)
-    content = stored if chunk.codec == RAW else _decompressed(stored, chunk.length)
+def read_chunk(
+    fd: int, chunk: ChunkRow, base: Callable[[], bytes | memoryview] | None = None
+) -> bytes | memoryview:
+    """The content of a chunk, checked; `base` gives that of the one it was XORed with.
+
+    DamagedError when it is not what it should be.
+    """
+    content = _decoded(read_stored(fd, chunk), chunk, base)
     if len(content) != chunk.length:
         raise DamagedError(f"has {len(content)} bytes instead of {chunk.length}")
     if xxh3_128_digest(content) != chunk.digest:
@@ -129,7 +138,25 @@ def read_chunk(fd: int, chunk: ChunkRow) -> bytes | memoryview:
     return content
 
 
-def _read(fd: int, offset: int, size: int) -> memoryview:
+def _decoded(
+    stored: memoryview, chunk: ChunkRow, base: Callable[[], bytes | memoryview] | None
+) -> bytes | memoryview:
+    if chunk.codec == RAW:
+        return stored
+    content = _decompressed(stored, chunk.length)
+    if chunk.codec >> ITEM:
+        content = unshuffled(content, chunk.codec >> ITEM)
+    if chunk.codec & DELTA:
+        other = b"" if base is None else bytes(base())
+        if len(other) != len(content):
+            raise DamagedError("was stored as a difference to a chunk that is not there")
+        content = xored(content, other)
+    return content
+
+
+def read_stored(fd: int, chunk: ChunkRow) -> memoryview:
+    """The bytes of a chunk as they are in the file."""
+    offset, size = chunk.offset, chunk.size
     if size > os.fstat(fd).st_size - offset:
         raise DamagedError("lies past the end of its file")
     buffer = memoryview(bytearray(size))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from florhook.descriptors import moved_up
 from florhook.store.home import prepare
 from florhook.store.lean import Draft, Lean
-from florhook.store.rows import CheckpointRow, Piece, RunRow
+from florhook.store.rows import CheckpointRow, Piece, RunRow, split_digests
 from florhook.store.spawn import start_writer
 from florhook.store.staging import Region, StagingPool
 from florhook.store.wire import Channel, Message
@@ -49,6 +49,7 @@ class Recording:
     def __init__(self, limit_bytes: int | Callable[[], int]) -> None:
         self.failed: str | None = None
         self.skipped: str | None = None  # why the last checkpoint that was skipped was
+        self.note: str | None = None  # something that the user should know, while all goes on
         self.bytes_captured = 0  # of all pieces of the checkpoints that were taken
         self.bytes_written = 0  # to pack files, as last heard
         self.bytes_sent = 0  # copied for the writer
@@ -66,17 +67,24 @@ class Recording:
 
     @classmethod
     def start(
-        cls, home: str | os.PathLike[str], run: RunRow, limit_bytes: int | Callable[[], int]
+        cls,
+        home: str | os.PathLike[str],
+        run: RunRow,
+        limit_bytes: int | Callable[[], int],
+        max_bytes: int | None = None,
     ) -> Recording:
-        """Begins a run; comes back before the writer is up. What fails later arrives in `failed`."""
+        """Begins a run; comes back before the writer is up. What fails later arrives in `failed`.
+
+        `limit_bytes` are those of staging memory, `max_bytes` those of the store on the disk.
+        """
         recording = cls(limit_bytes)
         try:
-            recording._open(Path(home).absolute(), run)
+            recording._open(Path(home).absolute(), run, max_bytes)
         except Exception as error:
             recording._fail(f"cannot write to {home}: {_reason(error)}")
         return recording
 
-    def _open(self, home: Path, run: RunRow) -> None:
+    def _open(self, home: Path, run: RunRow, max_bytes: int | None) -> None:
         lock = prepare(home, run.id)
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -85,6 +93,8 @@ class Recording:
                 start_writer(home, theirs, lock)
         finally:
             os.close(lock)
+        if max_bytes is not None:
+            self._channel.post(("limit", max_bytes))
         argv = json.dumps(run.argv)
         self._channel.post(("run", run.id, run.program, argv, run.cwd, run.started, _json(run.meta)))
         self._exclusively(self._pump, None)
@@ -182,6 +192,10 @@ class Recording:
                 self.bytes_written, self.writer_cpu_s = content
             elif kind == "hello":
                 self.writer_pid = content[0]
+            elif kind == "forget":
+                self._lean.forget(split_digests(content[0]))
+            elif kind == "note":
+                self.note = content[0]
             elif kind == "failed":
                 self._fail(content[0])
             elif kind == "bye":

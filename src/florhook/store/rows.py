@@ -6,6 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+DIGEST = 16  # bytes
+WITNESS = '{"witness": true'  # how the meta of one begins
+
 
 @dataclass(frozen=True)
 class RunRow:
@@ -103,7 +106,12 @@ class CheckpointRow:
     @property
     def is_witness(self) -> bool:
         """Whether it holds digests only: a replay can be compared with it, not restored from it."""
-        return self.meta.startswith('{"witness": true')
+        return self.meta.startswith(WITNESS)
+
+
+def split_digests(digests: bytes) -> tuple[bytes, ...]:
+    """As the catalog has them, one after another."""
+    return tuple(digests[at : at + DIGEST] for at in range(0, len(digests), DIGEST))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,17 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE INDEX files_of_run ON files (run)",
         ),
     ),
+    (
+        "retention",
+        (
+            """CREATE TABLE pins (
+                run INTEGER NOT NULL, ctx INTEGER NOT NULL, iteration INTEGER NOT NULL,
+                PRIMARY KEY (run, ctx, iteration)) WITHOUT ROWID""",
+            "CREATE TABLE deltas (digest BLOB PRIMARY KEY, base BLOB NOT NULL) WITHOUT ROWID",
+            "CREATE TABLE removals (count INTEGER NOT NULL)",  # how often chunks were removed
+            "INSERT INTO removals VALUES (0)",
+        ),
+    ),
 )
 FORMAT = len(MIGRATIONS)
 

@@ -24,6 +24,8 @@ from florhook.store.rows import CheckpointRow, ContextRow, FileRow, IterationRow
 
 _MOST_OPEN = 32
 FILES = 2  # the format that has a table of files
+RETENTION = 3  # the format that has tables of pins and deltas
+WHOLE = (-1, -1)  # a pin: all checkpoints of the run
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _RUN = "id, program, argv, cwd, started, meta, ended, exit_code, stats, lost, signed"
@@ -56,15 +58,18 @@ class Store:
         self._sealed: dict[bytes, bytes] = {}  # streams found to be signed, by digest
 
     @classmethod
-    def open(cls, home: str | os.PathLike[str]) -> Store:
-        """Opens the store in that folder; StoreError when there is none, or none that can be read."""
+    def open(cls, home: str | os.PathLike[str], untouched: bool = False) -> Store:
+        """Opens the store in that folder; StoreError when there is none, or none that can be read.
+
+        `untouched`: without making the files beside the catalog that SQLite shares among processes, where none are.
+        """
         path = Path(home).absolute()
         try:
             homes.catalog_path(path).stat()
         except OSError as error:
             raise StoreError(f"there is no store in {path}: {error.strerror}") from None
         try:
-            store = cls(path, _connect(homes.catalog_path(path)))
+            store = cls(path, _connect(homes.catalog_path(path), untouched))
         except sqlite3.Error as error:
             raise StoreError(f"the store {path} cannot be read: {error}") from error
         try:
@@ -90,6 +95,11 @@ class Store:
         self._db.close()
         while self._files:
             os.close(self._files.popitem()[1])
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """To the catalog, for reading."""
+        return self._db
 
     @_named
     def runs(self) -> list[RunRow]:
@@ -188,21 +198,43 @@ class Store:
     @_named
     def read(self, digest: bytes) -> bytes | memoryview:
         """The bytes with that digest, checked; StoreError when they are not there or damaged."""
+        before = None
+        while True:
+            name, chunk = self._find(digest)
+            try:
+                content = read_chunk(self._file(name), chunk, lambda: self._base(digest))
+                break
+            except (DamagedError, OSError, ValueError) as error:
+                if before == (name, chunk):
+                    raise StoreError(
+                        f"the store {self.home} is damaged: {digest.hex()} in {name} {error}"
+                    ) from None
+            before = name, chunk  # it may have been moved meanwhile
+        if digest in self._sealed and keys.seal(content) != self._sealed[digest]:
+            raise StoreError(f"the store {self.home} was changed: {digest.hex()} in {name}")
+        return content
+
+    def _find(self, digest: bytes) -> tuple[str, ChunkRow]:
         sql = (
             "SELECT name, digest, length, pack, offset, size, codec FROM chunks JOIN packs ON id = pack"
             " WHERE digest = ?"
         )
         row = self._db.execute(sql, (digest,)).fetchone()
         if row is None:
-            raise StoreError(f"{digest.hex()} is not in the store {self.home}")
-        name, chunk = row[0], ChunkRow(*row[1:])
-        try:
-            content = read_chunk(self._file(name), chunk)
-        except (DamagedError, OSError, ValueError) as error:
-            raise StoreError(f"the store {self.home} is damaged: {digest.hex()} in {name} {error}") from None
-        if digest in self._sealed and keys.seal(content) != self._sealed[digest]:
-            raise StoreError(f"the store {self.home} was changed: {digest.hex()} in {name}")
-        return content
+            raise StoreError(f"{digest.hex()} is not in the store {self.home}, or not any more")
+        return row[0], ChunkRow(*row[1:])
+
+    def _base(self, digest: bytes) -> bytes | memoryview:
+        """The content that a chunk was XORed with."""
+        row = self._db.execute("SELECT base FROM deltas WHERE digest = ?", (digest,)).fetchone()
+        return b"" if row is None else self.read(row[0])
+
+    @_named
+    def pins(self, run: RunRow | str) -> set[tuple[int, int]]:
+        """What is never thinned out: (ctx, iteration), or WHOLE."""
+        if schema.format_of(self._db) < RETENTION:
+            return set()
+        return set(self._select("ctx, iteration", "pins", run, "ctx"))
 
     def trusted(self, run: RunRow | str, checkpoint: CheckpointRow) -> bool:
         """Whether this user's key signed the checkpoint and its streams; `read` holds them to it from then on."""
@@ -238,8 +270,11 @@ def settle(home: str | os.PathLike[str], timeout: float) -> bool:
     return homes.settle(Path(home).absolute(), timeout)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, untouched: bool) -> sqlite3.Connection:
     uri = f"file:{quote(os.fsencode(path))}?mode=ro"
+    log = path.with_name(path.name + "-wal")
+    if untouched and not (log.exists() and log.stat().st_size):
+        return _probed(f"{uri}&immutable=1")
     try:
         return _probed(uri)
     except sqlite3.OperationalError:

@@ -14,23 +14,26 @@ import sqlite3
 import time
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_128_digest
 
 from florhook.errors import FlorError
 from florhook.store import home as homes
 from florhook.store import keys
-from florhook.store.catalog import ROWS, Catalog
+from florhook.store.catalog import DIGEST_OF_SOURCE, DIGESTS_OF_CHECKPOINT, ROWS, Catalog
 from florhook.store.inherit import Heritage
 from florhook.store.lean import COPIED, KNOWN, SMALL_COPY, STREAM, Generations
 from florhook.store.packs import PackWriter
-from florhook.store.rows import CheckpointRow
+from florhook.store.rows import CheckpointRow, split_digests
 from florhook.store.staging import SlabReader
 from florhook.store.wire import Channel, Message
+
+if TYPE_CHECKING:
+    from florhook.store.limit import Limit
 
 _LINGER_S = 0.05  # a commit waits so long for company
 _HEAVY = 64 << 20  # bytes in a group that waits no longer
@@ -53,6 +56,10 @@ class Writer:
         self._seen = Generations()
         self._seals: dict[bytes, bytes] = {}  # streams of this run only: another run's may be forged
         self._sound: dict[str, int] = {}  # sizes of other pack files
+        self._sources: dict[bytes, bytes] = {}  # contents of those in the batch
+        self._max_bytes: int | None = None
+        self._limit: Limit | None = None
+        self._said = False  # that the limit cannot be kept
         self.ended = False
 
     def begin(self, *run: Any) -> None:
@@ -61,6 +68,11 @@ class Writer:
         self._packs = PackWriter(homes.packs_path(self._home), run[0], self._catalog.add_pack)
         self._catalog.begin_run(run, self._key is not None)
         self._run_id = run[0]
+        if self._max_bytes is not None:
+            from florhook.store.limit import Limit  # which most runs need not
+
+            self._limit = Limit(self._max_bytes, self._home, self._run_id)
+            self._limit.shape(self._packs)
 
     def handle(self, message: Message) -> None:
         """Does what one message says, short of committing."""
@@ -75,6 +87,8 @@ class Writer:
             self._slabs.add(content[0], self._channel.fds.popleft(), content[1])
         elif kind == "drop":
             self._slabs.drop(content[0])
+        elif kind == "limit":
+            (self._max_bytes,) = content
         elif kind == "run":
             self.begin(*content)
         elif kind == "inherit":
@@ -86,7 +100,9 @@ class Writer:
 
     def _rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
         if table == "sources":
+            contents = [source for _, _, source in rows]
             rows = [(module, path, self._store(source, True)) for module, path, source in rows]
+            self._sources.update(zip((digest for _, _, digest in rows), contents, strict=True))
         if table not in ROWS:
             raise ValueError(f"no table {table}")
         self._batch.setdefault(table, []).extend(rows)
@@ -191,7 +207,8 @@ class Writer:
 
     def is_due(self) -> bool:
         """Whether the group should be committed now."""
-        return bool(self._since) and (self._weight > _HEAVY or time.monotonic() - self._since >= _LINGER_S)
+        heavy = _HEAVY if self._limit is None else min(_HEAVY, self._limit.group)
+        return bool(self._since) and (self._weight > heavy or time.monotonic() - self._since >= _LINGER_S)
 
     def commit(self) -> None:
         """Makes everything handed over so far durable: chunks first, then the catalog."""
@@ -199,9 +216,43 @@ class Writer:
             return
         self._packs.sync()
         if self._batch:
-            self._catalog.commit(self._batch)
+            while missing := self._catalog.commit(self._batch):
+                self._do_without(missing)
+                self._packs.sync()
         self._batch, self._weight, self._since = {}, 0, 0.0
+        self._sources.clear()
+        if self._limit is not None:
+            self._keep(self._limit)
         self._channel.post(("written", self._packs.written, time.process_time()))
+
+    def _do_without(self, missing: set[bytes]) -> None:
+        """Chunks of the batch were removed by `gc` or by another writer: those of sources are here, others are lost."""
+        self._forget(missing)
+        for digest in missing & self._sources.keys():
+            self._store(self._sources[digest], True, digest)
+        lost = missing - self._sources.keys()
+        self._batch["sources"] = [
+            row for row in self._batch.get("sources", []) if row[DIGEST_OF_SOURCE] not in lost
+        ]
+        self._batch["checkpoints"] = [
+            row
+            for row in self._batch.get("checkpoints", [])
+            if lost.isdisjoint(split_digests(row[DIGESTS_OF_CHECKPOINT]))
+        ]
+
+    def _keep(self, limit: Limit) -> None:
+        gone = limit.keep(self._catalog.connection, self._packs)
+        if gone:
+            self._forget(gone)
+        problem = None if self._said else limit.problem()
+        if problem:
+            self._said = True
+            self._channel.post(("note", problem))
+
+    def _forget(self, digests: Iterable[bytes]) -> None:
+        """Neither process takes these for stored from now on; what was handed over before finds out at its commit."""
+        self._seen.forget(digests)
+        self._channel.post(("forget", b"".join(digests)))
 
     def lose(self) -> None:
         """The training process is gone without a goodbye."""
@@ -233,10 +284,12 @@ def serve(writer: Writer, channel: Channel, pidfd: int) -> None:
         alive = alive and not _wait(channel, pidfd, writer.patience)
         for message in channel.receive():
             writer.handle(message)
+            if writer.is_due():
+                writer.commit()
         if not writer.ended and (channel.gone or (channel.drained and not alive)):
             writer.lose()
             return
-        if writer.is_due():
+        if writer.is_due():  # although nothing came
             writer.commit()
         _answer(channel)
 

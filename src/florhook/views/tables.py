@@ -8,7 +8,7 @@ from typing import Any
 
 from ..replay.record import modules_of
 from ..store.rows import RunRow
-from ..store.store import Store
+from ..store.store import WHOLE, Store
 
 COLUMNS = (
     "run",
@@ -47,6 +47,9 @@ def show_run(home: Path, which: str) -> None:
         _show_ranks(store, run)
         if "parent" in run.meta:
             print(f"goes on      from {run.meta['parent']}, {run.meta['from']}")
+        pins = store.pins(run)
+        if pins:
+            print(f"pinned       {'all' if WHOLE in pins else len(pins)} checkpoints")
         print(f"python       {run.meta.get('python', '?')}, florhook {run.meta.get('florhook', '?')}")
         for source in modules_of(store.sources(run)):
             print(f"module       {source.module} ({source.path})")
@@ -128,7 +131,7 @@ def _line(store: Store, run: RunRow) -> tuple[str, ...]:
         _ending(store, run),
         str(stats.get("iterations_executed", "?")),
         str(stats.get("checkpoints", "?")),
-        _size(stats.get("bytes_written")),
+        size_text(stats.get("bytes_written")),
         overhead,
         str(run.world) if run.world > 1 else "",
         str(run.meta.get("parent", "")),
@@ -154,7 +157,8 @@ def _so_far(store: Store, run: RunRow) -> dict[str, Any]:
     return figures
 
 
-def _size(count: int | None) -> str:
+def size_text(count: int | None) -> str:
+    """Bytes, as a person reads them."""
     if count is None:
         return "?"
     size, unit = float(count), "B"
