@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import xxhash
 
@@ -55,19 +55,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def with_own_imports(method: Callable[P, R]) -> Callable[P, R]:
-    """Pickle imports what it names; where the program has put a function of its own in the place, it is not asked."""
+def accounted(method: Callable[Concatenate[Recorder, P], R]) -> Callable[Concatenate[Recorder, P], R]:
+    """What it takes is counted, less what checkpoints take.
+
+    Pickle imports what it names; where the program has put a function of its own in the place, it is not asked.
+    """
 
     @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Recorder, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        began = self.ran()
         theirs = builtins.__import__
-        if theirs is IMPORT:
-            return method(*args, **kwargs)
-        builtins.__import__ = IMPORT
         try:
-            return method(*args, **kwargs)
+            if theirs is IMPORT:
+                return method(self, *args, **kwargs)
+            builtins.__import__ = IMPORT
+            return method(self, *args, **kwargs)
         finally:
-            builtins.__import__ = theirs
+            if theirs is not IMPORT:
+                builtins.__import__ = theirs
+            self.probing += self.ran() - began
 
     return call
 
@@ -121,6 +127,9 @@ class Recorder(Tracker):
         self.checkpoints = 0
         self.places = 0  # those of them that are no entries
         self.stall = 0.0
+        self.probing = 0.0  # seconds of the injected calls between iterations, at entries and exits
+        self.walking = 0.0  # seconds of the stall
+        self.walks = 0
         self.iterations = 0
         self.refused: dict[str, int] = {}
         self.written = 0  # characters of output so far
@@ -244,7 +253,7 @@ class Recorder(Tracker):
         return rest > 0
 
     @compiled.aside
-    @with_own_imports
+    @accounted
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now, ran = self.now(), self.ran()
@@ -316,7 +325,7 @@ class Recorder(Tracker):
                 context.iterable = None  # the program's object lives no longer than without us
 
     @compiled.aside
-    @with_own_imports
+    @accounted
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
         self.close_inner(context)
@@ -389,7 +398,7 @@ class Recorder(Tracker):
         return self.agreement.settle(local, what, number, number + context.block, number <= 1)
 
     @compiled.aside
-    @with_own_imports
+    @accounted
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
@@ -506,6 +515,9 @@ class Recorder(Tracker):
         except Exception as error:
             self._refuse(f"{type(error).__name__}: {error}")
             return None
+        finally:
+            self.walks += 1
+            self.walking += time.perf_counter() - began
 
     def _checkpoint(
         self, context: Context, watch: Watch, frame: FrameType, iteration: int, block: Block
@@ -680,7 +692,8 @@ class Recorder(Tracker):
         self.recording.finish(time.time(), exit_code, stats, patience)
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
-        return {**stats, "bytes_written": self.recording.bytes_written}
+        recording = self.recording
+        return {**stats, "bytes_written": recording.bytes_written, "writer_cpu_s": recording.writer_cpu_s}
 
     def _say_what_was_refused(self) -> None:
         """Once, and only where nothing but the entries of main loops could be kept."""
@@ -699,6 +712,9 @@ class Recorder(Tracker):
             "wall_s": wall,
             "overhead_s": self.budget.spent,
             "stall_s": self.stall,
+            "walk_s": self.walking,
+            "walks": self.walks,
+            "hook_s": self.probing,
             "checkpoints": self.checkpoints,
             "bytes_captured": self.recording.bytes_captured,
             "bytes_written": self.recording.bytes_written,
