@@ -56,14 +56,14 @@ R = TypeVar("R")
 
 
 def accounted(method: Callable[Concatenate[Recorder, P], R]) -> Callable[Concatenate[Recorder, P], R]:
-    """What it takes is counted, less what checkpoints take.
+    """What it takes is counted, less what checkpoints take, and is no time of the program's.
 
     Pickle imports what it names; where the program has put a function of its own in the place, it is not asked.
     """
 
     @functools.wraps(method)
     def call(self: Recorder, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        began = self.ran()
+        began = self.halted = self.ran()
         theirs = builtins.__import__
         try:
             if theirs is IMPORT:
@@ -73,6 +73,7 @@ def accounted(method: Callable[Concatenate[Recorder, P], R]) -> Callable[Concate
         finally:
             if theirs is not IMPORT:
                 builtins.__import__ = theirs
+            self.halted = None
             self.probing += self.ran() - began
 
     return call
@@ -128,6 +129,7 @@ class Recorder(Tracker):
         self.places = 0  # those of them that are no entries
         self.stall = 0.0
         self.probing = 0.0  # seconds of the injected calls between iterations, at entries and exits
+        self.halted: float | None = None  # what `ran` tells while they run
         self.walking = 0.0  # seconds of the stall
         self.walks = 0
         self.iterations = 0
@@ -145,8 +147,10 @@ class Recorder(Tracker):
         return time.perf_counter() - self.origin
 
     def ran(self) -> float:
-        """What a block computes is measured on this clock, which stands still while a checkpoint is made."""
-        return time.perf_counter() - self.origin - self.stall
+        """What a block computes is measured on this clock, which stands still while code of ours runs."""
+        if self.halted is not None:
+            return self.halted
+        return time.perf_counter() - self.origin - self.stall - self.probing
 
     # Injected calls ------------------------------------------------------------------------------------------
 
