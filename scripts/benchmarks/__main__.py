@@ -25,7 +25,9 @@ FEWEST = 5  # pairs
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--pairs", type=int, help="runs of each kind, alternating (default 5; hook: 9)")
+    parser.add_argument(
+        "--pairs", type=int, help="runs of each kind, alternating (default 5; hook 9; stall 15 checkpoints)"
+    )
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this part; repeatable")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch (default: all cores)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, no more")
