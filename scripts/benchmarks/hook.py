@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .figures import Figure, alternate
+from .figures import Figure, Options, alternate, compared
 
+PAIRS = 9
 MODULES, LINES = 40, 500  # of the large project
 TIMED = """
 import time
@@ -57,11 +58,11 @@ LOOPS = {  # name: (body, at most so many times plain)
 }
 
 
-def measure(pairs: int) -> list[Figure]:
-    """All figures, at least `pairs` alternating runs each."""
+def measure(options: Options) -> list[Figure]:
+    """All figures, `pairs` alternating runs each."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        return [*_start_up(folder, pairs), *_loops(folder, pairs), _project(folder, pairs)]
+        return [each for part in options.wanted(NAMES) for each in NAMES[part](folder, options.pairs)]
 
 
 def environ() -> dict[str, str]:
@@ -75,8 +76,8 @@ def _start_up(folder: Path, pairs: int) -> list[Figure]:
     whole = alternate(plain, _timed(folder, "-m", "florhook", "nothing.py"), pairs)
     imported = alternate(_timed(folder, "-c", "pass"), _timed(folder, "-c", "import florhook.record"), pairs)
     return [
-        Figure("start-up", *whole, 120, "ms more"),
-        Figure("of which import of florhook", *imported, 60, "ms more"),
+        compared("start-up", *whole, 120, "ms more"),
+        compared("of which import of florhook", *imported, 60, "ms more"),
     ]
 
 
@@ -96,7 +97,7 @@ def _loops(folder: Path, pairs: int) -> list[Figure]:
     for name, (body, limit) in LOOPS.items():
         (folder / "loops.py").write_text(TIMED.format(body=body))
         found = alternate(_told(folder, "loops.py"), _told(folder, "-m", "florhook", "loops.py"), pairs)
-        figures.append(Figure(name, *found, limit))
+        figures.append(compared(name, *found, limit))
     return figures
 
 
@@ -117,7 +118,7 @@ def _told(folder: Path, *arguments: str) -> Callable[[], float]:
     return run
 
 
-def _project(folder: Path, pairs: int) -> Figure:
+def _project(folder: Path, pairs: int) -> list[Figure]:
     """A program that imports 20,000 lines; plain python compiles them anew too, as after an edit."""
     package = folder / "project"
     package.mkdir()
@@ -129,7 +130,7 @@ def _project(folder: Path, pairs: int) -> Figure:
         f"began = time.perf_counter()\n{imports}print(time.perf_counter() - began)\n"
     )
     found = alternate(_told(folder, "large.py"), _told(folder, "-m", "florhook", "large.py"), pairs)
-    return Figure(f"import of {MODULES * LINES} lines", *found, 300, "ms more")
+    return [compared(f"import of {MODULES * LINES} lines", *found, 300, "ms more")]
 
 
 def _module(number: int) -> str:
@@ -165,3 +166,6 @@ class Model{k}:
         text += part.format(k=k)
         k += 1
     return text + "# the end\n" * (LINES - text.count("\n"))
+
+
+NAMES = {"start": _start_up, "loops": _loops, "project": _project}

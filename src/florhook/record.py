@@ -49,8 +49,10 @@ def record_program(
     files = OpenedFiles(recorder.now, str(settings.home))
     files.child_mark = program.child_mark
     started = time.perf_counter()
+    start_cpu = 0.0
 
     def at_start(module: ModuleType) -> None:
+        nonlocal start_cpu
         builtins.__flor__ = probes  # type: ignore[attr-defined]
         vars(module)["__flor__"] = probes
         probes.use(recorder)
@@ -62,6 +64,7 @@ def record_program(
         recorder.watch_files(files)
         if recording.failed:
             recorder.give_up(recording.failed)
+        start_cpu = time.process_time()
 
     def in_child() -> None:
         recorder.active = files.active = False
@@ -72,11 +75,13 @@ def record_program(
     def at_exit(exit_code: int) -> None:
         tee.uninstall()
         files.active = False
+        ended = time.perf_counter()
         stats = recorder.finish(exit_code)
         if recorder.agreement is not None:
             recorder.agreement.close()
-        stats = {"mode": "record", "run_id": row.id, **stats, "wall_s": time.perf_counter() - started}
-        write_stats(settings.stats, stats, row.rank)
+        now = time.perf_counter()
+        times = {"start_cpu_s": start_cpu, "end_s": now - ended, "wall_s": now - started}
+        write_stats(settings.stats, {"mode": "record", "run_id": row.id, **stats, **times}, row.rank)
 
     def keep_state(library: str) -> None:
         version = entropy.version(library).encode()

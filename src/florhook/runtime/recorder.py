@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import xxhash
 
@@ -62,19 +62,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def with_own_imports(method: Callable[P, R]) -> Callable[P, R]:
-    """Pickle imports what it names; where the program has put a function of its own in the place, it is not asked."""
+def accounted(method: Callable[Concatenate[Recorder, P], R]) -> Callable[Concatenate[Recorder, P], R]:
+    """What it takes is counted, less what checkpoints take, and is no time of the program's.
+
+    Pickle imports what it names; where the program has put a function of its own in the place, it is not asked.
+    """
 
     @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Recorder, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        began = self.halted = self.ran()
         theirs = builtins.__import__
-        if theirs is IMPORT:
-            return method(*args, **kwargs)
-        builtins.__import__ = IMPORT
         try:
-            return method(*args, **kwargs)
+            if theirs is IMPORT:
+                return method(self, *args, **kwargs)
+            builtins.__import__ = IMPORT
+            return method(self, *args, **kwargs)
         finally:
-            builtins.__import__ = theirs
+            if theirs is not IMPORT:
+                builtins.__import__ = theirs
+            self.halted = None
+            seconds = self.ran() - began
+            self.hooked += seconds
+            self.budget.spent += seconds
 
     return call
 
@@ -131,6 +140,9 @@ class Recorder(Tracker):
         self.places = 0  # those of them that are no entries
         self.stall = 0.0
         self.took = dict.fromkeys(STALL, 0.0)  # seconds of it
+        self.walks = 0
+        self.hooked = 0.0  # seconds of the injected calls between iterations, at entries and exits, besides
+        self.halted: float | None = None  # what `ran` tells while they run
         self.contention = Contention()
         self.iterations = 0
         self.refused: dict[str, int] = {}
@@ -148,8 +160,10 @@ class Recorder(Tracker):
         return time.perf_counter() - self.origin
 
     def ran(self) -> float:
-        """What a block computes is measured on this clock, which stands still while a checkpoint is made."""
-        return time.perf_counter() - self.origin - self.stall
+        """What a block computes is measured on this clock, which stands still while code of ours runs."""
+        if self.halted is not None:
+            return self.halted
+        return time.perf_counter() - self.origin - self.stall - self.hooked
 
     # Injected calls ------------------------------------------------------------------------------------------
 
@@ -256,7 +270,7 @@ class Recorder(Tracker):
         return rest > 0
 
     @compiled.aside
-    @with_own_imports
+    @accounted
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         now, ran = self.now(), self.ran()
@@ -331,7 +345,7 @@ class Recorder(Tracker):
                 context.iterable = None  # the program's object lives no longer than without us
 
     @compiled.aside
-    @with_own_imports
+    @accounted
     def _boundary(self, context: Context, frame: FrameType) -> None:
         watch: Watch = context.extra
         self.close_inner(context)
@@ -407,7 +421,7 @@ class Recorder(Tracker):
         return self.agreement.settle(local, what, number, number + context.block, number <= 1)
 
     @compiled.aside
-    @with_own_imports
+    @accounted
     def _exit(self, context: Context, frame: FrameType) -> None:
         """The loop is left normally: exhausted, by its test, or by break."""
         watch: Watch = context.extra
@@ -531,6 +545,7 @@ class Recorder(Tracker):
             self._refuse(f"{type(error).__name__}: {error}")
             return None
         finally:
+            self.walks += 1
             self._lap("walk", began)
 
     def _checkpoint(
@@ -732,7 +747,8 @@ class Recorder(Tracker):
             _say("the record is not complete yet: its writer goes on alone")
         elif self.active:
             self._say_what_was_refused()
-        return {**stats, "bytes_written": self.recording.bytes_written}
+        recording = self.recording
+        return {**stats, "bytes_written": recording.bytes_written, "writer_cpu_s": recording.writer_cpu_s}
 
     def _patience(self, wall: float) -> float:
         """How many seconds the writer may take to finish: what the budget has left, and a moment."""
@@ -752,6 +768,8 @@ class Recorder(Tracker):
             "wall_s": wall,
             "overhead_s": self.budget.spent,
             "stall_s": self.stall,
+            "walks": self.walks,
+            "hook_s": self.hooked,
             "checkpoints": self.checkpoints,
             "bytes_captured": self.recording.bytes_captured,
             "bytes_written": self.recording.bytes_written,
