@@ -814,7 +814,7 @@ def test_deep_programs_are_rewritten() -> None:
 class FakeRecording:
     """Takes what a recorder hands over, and copies it as the writer does."""
 
-    failed = skipped = None
+    failed = skipped = note = None
     bytes_captured = bytes_written = bytes_sent = 0
     writer_cpu_s = 0.0
 
@@ -876,7 +876,7 @@ def run_in(mode: str, source: str) -> Outcome:
         with probes_go_to(handler):
             outcome = outcome_of(code, module)
         if isinstance(handler, Recorder):
-            handler.finish(0, 1.0)
+            handler.finish(0)
         assert not problems
         return outcome
     finally:
