@@ -644,7 +644,10 @@ def test_writer_killed_while_it_keeps_the_limit(home: Path) -> None:
 
 
 def test_recording_while_gc_runs(home: Path) -> None:
-    """Runs that share chunks with those that gc thins and deletes keep all that they committed."""
+    """Runs that share chunks with those that gc thins and deletes keep all that they committed.
+
+    What counted on chunks of a run that is deleted before it was committed is lost; what comes later is not.
+    """
     shared = noise("shared", 50 * KB)
     process = None
     for number in range(4):
@@ -660,8 +663,7 @@ def test_recording_while_gc_runs(home: Path) -> None:
         assert process.wait(60) == 0
         assert process.stdout is not None
         process.stdout.close()
-        found = check(home, f"new{number}", shared)
-        assert (found[0], found[-1]) == (0, 29)
+        assert check(home, f"new{number}", shared)[-1] == 29
     with Store.open(home) as store:
         assert [run.id for run in store.runs()] == [f"new{number}" for number in range(4)]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import mmap
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +19,9 @@ from florhook.store.coding import DELTA, ITEM, RAW, ZSTD, unshuffled, xored
 MAGIC = b"florhook pack 1\n"
 LARGEST = 1 << 30
 _MOST_VECTORS = 512
+_BLOCK = 4096  # what O_DIRECT counts in, wherever it is
+_DIRECT_FROM = 1 << 20  # bytes
+_BOUNCE = 4 << 20  # bytes that are written at once
 
 
 class DamagedError(Exception):
@@ -34,7 +41,11 @@ class ChunkRow:
 
 
 class PackWriter:
-    """Appends chunks to the pack files of a run."""
+    """Appends chunks to the pack files of a run.
+
+    Much at once is written past the page cache (O_DIRECT), where the file system offers that: filling the cache
+    takes many times the processor's time, which is the program's, and pushes out what the program reads.
+    """
 
     def __init__(
         self, folder: Path, run_id: str, register: Callable[[str], int], largest: int = LARGEST
@@ -46,8 +57,11 @@ class PackWriter:
         self.largest = largest  # begin another file past this
         self._files = 0
         self._fd = -1
+        self._direct = -1  # the same file without the page cache
+        self._bounce = mmap.mmap(-1, _BOUNCE)  # aligned, as O_DIRECT needs it
         self._pack = 0
         self._end = 0
+        self._position = 0  # what was given to the operating system ends here
         self._synced = 0
         self._vectors: list[bytes | memoryview] = []
         self._compressor = zstandard.ZstdCompressor(level=1)
@@ -74,14 +88,50 @@ class PackWriter:
 
     def flush(self) -> None:
         """Gives everything to the operating system; staging memory may be reused after it."""
-        vectors, self._vectors = [vector for vector in self._vectors if len(vector)], []
+        size, stream = self._end - self._position, _Stream(self._vectors)
+        self._vectors = []
+        if self._direct >= 0 and size >= _DIRECT_FROM:
+            head = -self._position % _BLOCK
+            self._write(stream.take(head))
+            size -= head
+            while self._direct >= 0 and size >= _BLOCK:
+                size -= self._write_directly(stream, min(size - size % _BLOCK, _BOUNCE))
+        self._write(stream.take(size))
+
+    def _write(self, vectors: list[memoryview]) -> None:
         while vectors:
-            done = os.writev(self._fd, vectors)
-            self.written += done
+            done = self._advance(os.pwritev(self._fd, vectors[:_MOST_VECTORS], self._position))
             while vectors and done >= len(vectors[0]):
                 done -= len(vectors.pop(0))
             if done:
-                vectors[0] = memoryview(vectors[0])[done:]
+                vectors[0] = vectors[0][done:]
+
+    def _write_directly(self, stream: _Stream, size: int) -> int:
+        at = 0
+        for part in stream.take(size):
+            self._bounce[at : at + len(part)] = part
+            at += len(part)
+        with memoryview(self._bounce) as bounce:
+            try:
+                at = self._advance(os.pwrite(self._direct, bounce[:size], self._position))
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # what was promised when the file was opened is not kept
+                    raise
+                at = 0
+            if at < size:
+                self._close_direct()
+                self._write([bounce[at:size]])
+        return size
+
+    def _advance(self, count: int) -> int:
+        self.written += count
+        self._position += count
+        return count
+
+    def _close_direct(self) -> None:
+        if self._direct >= 0:
+            os.close(self._direct)
+            self._direct = -1
 
     def sync(self) -> None:
         """Makes everything durable."""
@@ -98,6 +148,7 @@ class PackWriter:
     def close(self) -> None:
         """Makes everything durable and closes the file."""
         self.sync()
+        self._close_direct()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -106,12 +157,34 @@ class PackWriter:
         self.close()
         name = f"{self._run_id}-{self._files}.pack"
         self._files += 1
-        self._fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path = self._folder / name
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError, AttributeError):  # not all systems and file systems have it
+            self._direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         self._vectors = [MAGIC]
-        self._end, self._synced = len(MAGIC), 0
+        self._end, self._position, self._synced = len(MAGIC), 0, 0
         self.flush()
         sync_folder(self._folder)
         self._pack = self._register(name)
+
+
+class _Stream:
+    """Bytes from several places, taken in order."""
+
+    def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
+        self._parts = deque(memoryview(part) for part in parts if len(part))
+
+    def take(self, count: int) -> list[memoryview]:
+        """The next so many bytes."""
+        taken = []
+        while count:
+            part = self._parts.popleft()
+            if len(part) > count:
+                self._parts.appendleft(part[count:])
+                part = part[:count]
+            taken.append(part)
+            count -= len(part)
+        return taken
 
 
 def sync_folder(folder: Path) -> None:
