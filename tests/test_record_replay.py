@@ -390,8 +390,8 @@ def test_show_explains_what_recording_cost(flor: Flor) -> None:
     assert flor("train.py", FLOR_STATS="stats.json").returncode == 0
     stats = json.loads((flor.folder / "stats.json").read_text())
     parts = stats["stall"]
-    assert set(parts) == {"walk", "digest", "copy", "wait"}
-    assert 0 < parts["copy"] < sum(parts.values()) <= stats["stall_s"]
+    assert set(parts) == {"walk", "digest", "memory", "copy", "wait"}
+    assert 0 < parts["memory"] < sum(parts.values()) <= stats["stall_s"]
     boundary, exits = (
         next(block for block in stats["blocks"] if block["kind"] == kind) for kind in ("boundary", "exit")
     )
@@ -404,7 +404,7 @@ def test_show_explains_what_recording_cost(flor: Flor) -> None:
     for reason, count in boundary["refused"].items():
         assert f"{count} refused because {reason}" in shown
     assert re.search(
-        r"^stall +\d\.\d{3} s: walk .*, digest .*, copy .*, wait .*, other ", shown, re.MULTILINE
+        r"^stall +\d\.\d{3} s: walk .*, wait .*, digest .*, memory .*, copy .*, other ", shown, re.MULTILINE
     )
 
 

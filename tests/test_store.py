@@ -199,7 +199,7 @@ def test_unchanged_pieces_are_written_once(home: Path, begin: Callable[..., Reco
 
 
 def test_unchanged_pieces_are_not_copied_again() -> None:
-    """After two equal digests a large piece is hashed first; a change makes it one that is copied again."""
+    """What is known is hashed first; a change makes it one that is copied, until it is the same again."""
     content = bytearray(10_000)
     pieces = [Piece("k", memoryview(content))]
     memory = lean.Lean()
@@ -211,7 +211,22 @@ def test_unchanged_pieces_are_not_copied_again() -> None:
         copied.append(draft.large)
         memory.sent(draft)
         memory.learned(draft.keys, [xxhash.xxh3_128(content).digest()] * len(draft.keys))
-    assert copied == [10_000, 10_000, 0, 0, 10_000, 10_000, 0]
+    assert copied == [10_000, 0, 0, 0, 10_000, 10_000, 0]
+
+
+def test_occasions_are_told_apart() -> None:
+    """What changes between boundaries, and never before an exit, is copied for the former and hashed for the latter."""
+    content = bytearray(10_000)
+    pieces = [Piece("k", memoryview(content))]
+    memory = lean.Lean()
+    copied = []
+    for step in range(8):
+        content[0] += step % 2 == 0
+        draft = memory.select(pieces, "boundary" if step % 2 == 0 else "exit")
+        copied.append((draft.large, any(digest != lean.UNKNOWN for digest in draft.digests)))
+        memory.sent(draft)
+        memory.learned(draft.keys, [xxhash.xxh3_128(content).digest()] * len(draft.keys))
+    assert copied == [(10_000, False), (0, True)] * 4
 
 
 def test_many_small_pieces_and_checkpoints(home: Path, begin: Callable[..., Recording]) -> None:

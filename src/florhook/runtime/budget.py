@@ -70,17 +70,24 @@ class Budget:
         """Whether a checkpoint of this block, now, `elapsed` seconds into the run, is within the budget."""
         return not self.objection(block, elapsed, typical, spacing)
 
-    def objection(self, block: Block, elapsed: float, typical: float, spacing: float | None = None) -> str:
+    def objection(
+        self,
+        block: Block,
+        elapsed: float,
+        typical: float,
+        spacing: float | None = None,
+        reserved: float = 0.0,
+    ) -> str:
         """Why a checkpoint of this block is not within the budget now; empty if it is.
 
         `typical` is the expected cost where the block has none of its own yet, in seconds; `spacing` is the time
-        since the block's last checkpoint, where the block is an iteration.
+        since the block's last checkpoint, where the block is an iteration; `reserved` is kept for others.
         """
         cost = block.cost or typical
         if math.isinf(self.epsilon):
             since = block.mean if spacing is None else spacing
             return NOT_WORTH if since * FLOOR < cost else ""
-        if self.spent + cost > self.epsilon * elapsed + FREE * (block.checkpoints == 0):
+        if self.spent + reserved + cost > self.epsilon * elapsed + FREE * (block.checkpoints == 0):
             return SPENT
         if not block.executions:
             return ""
@@ -105,7 +112,8 @@ class Budget:
         self.witnessed += seconds
         self.spent += seconds
 
-    def took(self, block: Block, seconds: float) -> None:
+    def took(self, block: Block, seconds: float, once: float = 0.0) -> None:
+        """`once`: seconds of it that the next checkpoint will not take."""
         block.checkpoints += 1
-        block.cost = seconds
+        block.cost = seconds - once
         self.spent += seconds

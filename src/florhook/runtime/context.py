@@ -16,18 +16,18 @@ from typing import Any
 from ..frames import variables_of
 from ..hook.sites import Site
 from . import probes, quiet
-from .program import Program
+from .program import MARK_BITS, Program
 
 FOREVER = sys.maxsize
 SCALARS = (bool, int, float, str)
 FLAG = operator.itemgetter(0)
-BITS = 8  # of a bitmask, for each mark
 
 
 class Context:
     """One execution of one loop, while it is open."""
 
     __slots__ = (
+        "blind",
         "block",
         "broken",
         "code",
@@ -48,6 +48,7 @@ class Context:
         "selectors",
         "site",
         "site_id",
+        "tells",
         "total",
     )  # fmt: skip
 
@@ -62,11 +63,13 @@ class Context:
         self.selectors: Any = None
         self.counts: dict[int, int] = {}  # of the sites inside, in the iteration `counted`
         self.counted = -1
+        self.blind = False  # loops ran in this iteration that were not looked at, nor what ran in them
         self.block = 1  # iterations between two boundaries that are looked at
         self.marks = 0  # what ran in this iteration so far
         self.total = 0  # what ran in those before
         self.iterable: Any = None
         self.labels: dict[str, Any] | None = None  # of a `while`, as its iteration began
+        self.tells = False  # `broken` is set at once
         self.broken = False  # its iterator was dropped: break, return or exception
         self.exhausted = False
         self.entry: Any = None
@@ -91,6 +94,7 @@ class Tracker:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.stack: list[Context] = []
+        self.open_sites: dict[int, int] = {}  # how many contexts each site has there
         self.top_counts: dict[int, int] = {}
 
     def push(self, site_id: int, frame: FrameType) -> Context:
@@ -100,10 +104,24 @@ class Tracker:
         if parent is not None:
             parent.marks |= before
         context = self._place(site_id, frame, parent)
-        context.total = (
-            1 << BITS * self.program.site_marks[site_id]
-        )  # it ran around its iterations, not in one
+        # it ran around its iterations, not in one
+        context.total = 1 << MARK_BITS * self.program.site_marks[site_id]
         return context
+
+    def count(self, site_id: int, parent: Context | None) -> int:
+        """How many executions of a site came before in the parent's iteration; one more from now on."""
+        if parent is None:
+            counts = self.top_counts
+        else:
+            counts = parent.counts
+            if (
+                parent.block != 1 and parent.counted != parent.iteration
+            ):  # else it was cleared between the two
+                counts.clear()
+                parent.counted = parent.iteration
+        before = counts.get(site_id, 0)
+        counts[site_id] = before + 1
+        return before
 
     def push_quick(self, site_id: int, frame: FrameType) -> None:
         """A context that is there for the order of things only: its iterations are not looked at."""
@@ -115,13 +133,15 @@ class Tracker:
     def _place(self, site_id: int, frame: FrameType, parent: Context | None) -> Context:
         """A new innermost context, which knows how many of its site came before in the parent's iteration."""
         context = Context(site_id, self.program.sites[site_id], frame, parent)
-        counts = self.top_counts if parent is None else parent.counts
-        if parent is not None and parent.counted != parent.iteration:
-            counts.clear()
-            parent.counted = parent.iteration
-        context.nth = counts.get(site_id, 0)
-        counts[site_id] = context.nth + 1
+        context.nth = self.count(site_id, parent)
         self.stack.append(context)
+        self.open_sites[site_id] = self.open_sites.get(site_id, 0) + 1
+        return context
+
+    def pop(self) -> Context:
+        """Take the innermost context away."""
+        context = self.stack.pop()
+        self.open_sites[context.site_id] -= 1
         return context
 
     def find(self, site_id: int, frame: FrameType) -> Context | None:
@@ -135,7 +155,7 @@ class Tracker:
     def pop_to(self, context: Context) -> None:
         """Close `context` and whatever was left open inside it by a return or an exception."""
         while self.stack:
-            top = self.stack.pop()
+            top = self.pop()
             self._fold_marks(top)
             self.closed(top, abandoned=top is not context)
             if top is context:
@@ -154,10 +174,11 @@ class Tracker:
         if context.parent is not None:
             context.parent.marks |= context.total
 
-    @staticmethod
-    def end_marks(context: Context) -> int:
+    def end_marks(self, context: Context) -> int:
         """What ran in the iteration that ends."""
         marks = context.marks | harvest()
+        if context.blind:
+            marks, context.blind = self.program.with_loops_inside(marks), False
         context.total |= marks
         context.marks = 0
         return marks
@@ -169,7 +190,7 @@ class Tracker:
             unseen = top.site.kind == "while" or top.site.tight or top.extra is None
             if not top.broken and not (unseen and self._left(top, site_id, frame)):
                 return
-            self.stack.pop()
+            self.pop()
             self._fold_marks(top)
             self.closed(top, abandoned=True)
 
@@ -192,7 +213,7 @@ class Tracker:
 
 
 def harvest() -> int:
-    """The marks set since the last harvest, as a bitmask with BITS for each."""
+    """The marks set since the last harvest, as a bitmask with MARK_BITS for each."""
     found = bytes(map(FLAG, probes.marks))
     at = found.find(1)
     while at >= 0:

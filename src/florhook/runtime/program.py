@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..hook.diff import SourceDiff
 
 PARSE_AGAIN = 50  # times
+MARK_BITS = 8  # of a bitmask, for each mark
 
 
 class Program:
@@ -35,6 +36,9 @@ class Program:
         self.sites: list[Site] = []
         self.marks: list[str] = [probes.CHILDREN]
         self.site_marks: list[int] = []  # the mark of each site
+        self.leaves: set[int] = set()  # ids of the sites in which no other loop can run
+        self._inside: dict[int, list[int]] = {}  # by mark of a function or loop, those of the loops in it
+        self._with_inside: dict[int, int] = {}
         self.on_module: Callable[[str, str, bytes], None] | None = None
         self.is_pythons: Callable[[str, str], bool] = lambda *_: False
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
@@ -114,11 +118,40 @@ class Program:
         self.sites.extend(info.sites)
         self.marks.extend(info.marks)
         self.site_marks.extend(places[site.key] for site in info.sites)
+        self._register_insides(info, places)
         self.user_modules.add(name)
         self.sources[name] = (path, source)
         self._codes[name] = self._all_codes[name] = code
         if self.on_module is not None:
             self.on_module(name, path, source)
+
+    def _register_insides(self, info: Instrumented, places: dict[str, int]) -> None:
+        outer = {site.key: site.outer for site in info.sites}
+        first = len(self.sites) - len(info.sites)
+        holders = set(outer.values())
+        self.leaves.update(
+            first + index for index, site in enumerate(info.sites) if site.tight and site.key not in holders
+        )
+        for key in outer:
+            around = outer[key]
+            while around:
+                self._inside.setdefault(places[around], []).append(places[key])
+                around = outer[around]
+            function = places.get(key.rpartition(":")[0])
+            if function is not None:
+                self._inside.setdefault(function, []).append(places[key])
+        self._with_inside.clear()
+
+    def with_loops_inside(self, marks: int) -> int:
+        """A bitmask of marks with those of all loops that may have run inside."""
+        found = self._with_inside.get(marks)
+        if found is None:
+            found, data = marks, marks.to_bytes((marks.bit_length() + 7) // 8, "little")
+            for mark, flag in enumerate(data):
+                for inner in self._inside.get(mark, ()) if flag else ():
+                    found |= 1 << MARK_BITS * inner
+            self._with_inside[marks] = found
+        return found
 
     def place(self, site: Site) -> str:
         """File and line of a loop, for messages."""

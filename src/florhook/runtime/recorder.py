@@ -14,6 +14,7 @@ import math
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from types import FrameType
@@ -24,9 +25,9 @@ import xxhash
 from ..frames import users_frame
 from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outline
 from ..state.scan import Entry, Scan, TooLongError
-from ..store.recording import Recording
+from ..store.recording import PARTS, Recording
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceRow
-from . import compiled
+from . import compiled, probes
 from .budget import SPENT, Block, Budget
 from .contention import Contention
 from .context import Context, Tracker, counted, labels_of, marks_text
@@ -40,19 +41,24 @@ from .threads import running_threads
 if TYPE_CHECKING:
     from .agreement import Agreement
 
-STALL = ("walk", "digest", "copy", "wait")  # what the program waits for at a checkpoint
+STALL = ("walk", *PARTS)  # what the program waits for at a checkpoint
 EXIT = -1  # the "iteration" of a checkpoint at a loop's exit
 DETAIL = 2e-4  # seconds: shorter iterations get no row of their own
-LOOK_AGAIN = 5e-4  # seconds between two boundaries of a fast loop that are looked at
+LOOK_AGAIN = 2e-3  # seconds between two boundaries of a fast loop that are looked at
 MOST_AT_ONCE = 1 << 16
-QUICK = 1e-4  # seconds: loops that take less are looked at seldom
+QUICK = 1e-3  # seconds: loops that take less are looked at seldom, and get no row
 QUICK_AFTER, QUICK_FOR = 8, 64  # executions
-WORTH_A_ROW = 1e-3  # seconds: shorter loops get none
+MAIN_QUICK_AFTER = 64  # of a loop outside all others: the next one may be what the program is all about
 FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
 WRITER_COST = 5e-10  # seconds of CPU that the writer takes for a byte, until that is known of
 KNOWN_OF = 256 << 20  # bytes
 OF_RANK_0 = "rank 0 refused it for all"
+TOO_NEAR = "the last checkpoint was near"
 NEVER_WALKED = "the loop was not walked at its entry"
+OWN_START = 0.5  # seconds that a replay takes before the program begins
+WORTH_A_JUMP = (
+    0.5  # of the time until a replay comes to the main loop: what a checkpoint inside a loop must save
+)
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 PATIENCE = 1.5  # seconds that the writer may take to finish when the program has ended, in any case
 MOST_PATIENCE = 60.0  # seconds, where the budget has so much left
@@ -114,6 +120,7 @@ class Watch:
     flow: Iterator[Any] | None = None  # the iterator's items, while it is iterated over
     checkpoints: int = 0
     checkpoint_ran: float = 0.0  # the last one
+    checkpoint_at: float = 0.0
     iterations: list[IterationRow] = field(default_factory=list)
     latest: IterationRow | None = None  # the row of the iteration that ended last, if it has one
     latest_marks: int = 0
@@ -149,6 +156,8 @@ class Recorder(Tracker):
         self.crowded: set[str] = set()  # those reasons among them for which the store took no checkpoint
         self.written = 0  # characters of output so far
         self.quick: dict[int, int] = {}  # by site: how many executions more are not looked at
+        self.quick_ones: dict[int, int] = {}  # by site: how many were looked at and found quick
+        self.asleep: list[weakref.ref[set[Any]]] = []  # not empty while one runs that is not looked at
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
         self.files: OpenedFiles | None = None
@@ -175,8 +184,15 @@ class Recorder(Tracker):
         frame: FrameType | None = None,
     ) -> Any:
         try:
-            if compiled.is_compiling() or not self.active or threading.get_ident() != self.main_thread:
+            if (
+                compiled.is_compiling()
+                or self.asleep
+                or not self.active
+                or threading.get_ident() != self.main_thread
+            ):
                 return iterable
+            if self.quick.get(site, 0) > 0 and self._knows_its_place():
+                return self._unseen(site, iterable)
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):
                 self.push_quick(site, frame)
@@ -185,6 +201,7 @@ class Recorder(Tracker):
             if context.site.tight or not _iterates(type(iterable)):
                 context.iterable = None
                 return iterable
+            context.tells = True
             return counted(context, self._blocks, iterable)
         except RecursionError:
             return iterable
@@ -196,7 +213,7 @@ class Recorder(Tracker):
         self, site: int, cells: Callable[[], Any] | None = None, frame: FrameType | None = None
     ) -> None:
         try:
-            if compiled.is_compiling():
+            if compiled.is_compiling() or self.asleep:
                 return
             if self.active and threading.get_ident() == self.main_thread:
                 frame = frame or sys._getframe(1)
@@ -211,7 +228,7 @@ class Recorder(Tracker):
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
         try:
-            if compiled.is_compiling():
+            if compiled.is_compiling() or self.asleep:
                 return True
             if self.active and threading.get_ident() == self.main_thread:
                 top = self.stack[-1] if self.stack else None
@@ -226,6 +243,7 @@ class Recorder(Tracker):
                 frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None:
+                    context.counts.clear()
                     self._boundary(context, frame)
                     context.position += 1
                     context.extra.skip = context.block - 1
@@ -237,12 +255,12 @@ class Recorder(Tracker):
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
         try:
-            if compiled.is_compiling():
+            if compiled.is_compiling() or self.asleep or not self.open_sites.get(site):
                 return
             if self.active and threading.get_ident() == self.main_thread:
                 top = self.stack[-1] if self.stack else None
                 if top is not None and top.site_id == site and top.extra is None:
-                    self.stack.pop()
+                    self.pop()
                     return
                 frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
@@ -256,6 +274,28 @@ class Recorder(Tracker):
             self.stop(error)
 
     # The life of a loop --------------------------------------------------------------------------------------
+
+    def _knows_its_place(self) -> bool:
+        """Whether the innermost context is the one around, for certain, without asking for a frame."""
+        return not self.stack or (self.stack[-1].tells and not self.stack[-1].broken)
+
+    def _unseen(self, site: int, iterable: Any) -> Any:
+        """An execution that is only counted, and in which nothing is looked at.
+
+        That it is over is told by C code, whichever way it is left: its iterator goes, with it a set that only this
+        holds, and with that the reference in `asleep`.
+        """
+        self.quick[site] -= 1
+        around = self.stack[-1] if self.stack else None
+        self.count(site, around)
+        probes.marks[self.program.site_marks[site]][0] = True
+        if site in self.program.leaves:
+            return iterable
+        if around is not None:
+            around.blind = True
+        held: set[Any] = set()
+        self.asleep.append(weakref.ref(held, self.asleep.remove))
+        return itertools.chain(iterable, held)
 
     def _is_quick(self, site: int, frame: FrameType) -> bool:
         """Whether this execution is not looked at: its site's are too short, or it lies in one that is not."""
@@ -326,6 +366,7 @@ class Recorder(Tracker):
         try:
             while True:
                 if self.active:
+                    context.counts.clear()
                     try:
                         self._boundary(context, users_frame(sys._getframe(1)))
                     except RecursionError:
@@ -397,12 +438,32 @@ class Recorder(Tracker):
         possible = watch.boundaries and context.entry is not None
         objection = watch.objection
         if possible:
-            objection = self.budget.objection(block, self.now(), self._typical_cost(), spacing)
+            objection = self._too_near(context) or self.budget.objection(
+                block, self.now(), self._typical_cost(), spacing, self._reserved(context)
+            )
         if self._agreed(possible and not objection, context, "boundary", begun) and possible:
             self._checkpoint(context, watch, frame, begun, block)
         else:
             block.refused[objection or OF_RANK_0] += 1
             self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
+
+    def _reserved(self, context: Context) -> float:
+        """Seconds of the budget that are kept for the next boundaries of the loops around."""
+        reserved, outer = 0.0, context.parent
+        while outer is not None:
+            if outer.extra is not None and outer.extra.boundaries:
+                reserved += self.budget.block(outer.site_id, "boundary").cost
+            outer = outer.parent
+        return reserved
+
+    def _too_near(self, context: Context) -> str:
+        """Why a boundary of an inner loop is not worth a checkpoint: a replay from the last one on loses nothing."""
+        if context.parent is None or self.everything:
+            return ""
+        last = max((each.extra.checkpoint_at for each in self.stack if each.extra is not None), default=0.0)
+        return (
+            TOO_NEAR if self.now() - last < WORTH_A_JUMP * (self.stack[0].extra.entered + OWN_START) else ""
+        )
 
     def _count_entry(self, context: Context) -> int:
         """Which execution of its loop begins, from 0 on; counted for several ranks only."""
@@ -434,14 +495,21 @@ class Recorder(Tracker):
         block = self.budget.block(context.site_id, "exit")
         seconds = self.ran() - watch.entered_ran
         block.ran(seconds)
-        if block.executions >= QUICK_AFTER and block.mean < QUICK:
-            self.quick[context.site_id] = QUICK_FOR
+        if seconds < QUICK:
+            quick_ones = self.quick_ones[context.site_id] = self.quick_ones.get(context.site_id, 0) + 1
+            if (
+                quick_ones >= (QUICK_AFTER if context.parent is not None else MAIN_QUICK_AFTER)
+                and not self.everything
+            ):
+                self.quick[context.site_id] = QUICK_FOR
         possible = watch.wants_exit and context.entry is not None
         objection = watch.exit_objection
         if self.everything:
             objection = ""
         elif possible:
-            objection = self.budget.objection(block, self.now(), self._typical_cost(), seconds)
+            objection = self.budget.objection(
+                block, self.now(), self._typical_cost(), seconds, self._reserved(context)
+            )
         worth = self._agreed(not objection, context, "exit", self.entries.get(context.site_id, 0))
         if possible and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
@@ -452,7 +520,7 @@ class Recorder(Tracker):
 
     def closed(self, context: Context, abandoned: bool) -> None:
         watch: Watch | None = context.extra
-        if watch is None or (context.number < 0 and self.ran() - watch.entered_ran < WORTH_A_ROW):
+        if watch is None or (context.number < 0 and self.ran() - watch.entered_ran < QUICK):
             return
         self._number(context)
         how = "abandoned" if abandoned else ("break" if context.broken else "end")
@@ -622,7 +690,7 @@ class Recorder(Tracker):
         if self.files is not None:
             self.files.note_states(row.taken)
         self._flush_output()  # first, so that no checkpoint is there without what had been printed by then
-        sent = self.recording.bytes_sent
+        sent, memory = self.recording.bytes_sent, self.recording.took.get("memory", 0.0)
         taken = self.recording.checkpoint(row, pieces)
         seconds = time.perf_counter() - began
         self.stall += seconds
@@ -633,11 +701,12 @@ class Recorder(Tracker):
             self.crowded.add(reason)
             self._check()
             return
-        self.budget.took(block, seconds + self._felt(self.recording.bytes_sent - sent))
+        seconds += self._felt(self.recording.bytes_sent - sent)
+        self.budget.took(block, seconds, self.recording.took.get("memory", 0.0) - memory)
         self.checkpoints += 1
         self.places += iteration != 0
         watch.checkpoints += 1
-        watch.checkpoint_ran = self.ran()
+        watch.checkpoint_ran, watch.checkpoint_at = self.ran(), self.now()
         if not watch.checkpoints - 1 or iteration > 0:
             self._write_open(context)
         self._tell_note()

@@ -359,6 +359,7 @@ class Replayer(Tracker):
         if not self._is_main():
             return True
         self.close_inner(context)
+        context.counts.clear()
         begun = context.begun
         known = not begun or self._verify(context, turn, begun, frame)
         if not known and self._go_on_from(turn, begun):
@@ -393,7 +394,7 @@ class Replayer(Tracker):
             self.restart(loop.site.key, f"{type(error).__name__}: {error}")
         turn.restored = values
         turn.verified = iteration
-        context.counted = -1
+        context.counts.clear()
         self.skipped += (loop.known if iteration == EXIT else iteration) - before
         self.blocks_skipped += iteration == EXIT
         self.jumps += 1

@@ -223,7 +223,7 @@ class Resumed(Recorder):
             self.budget.spent -= self.allowance
             self._begin(self.now())
         self.written = point.checkpoint.out
-        self.stack, self.top_counts = resumer.stack, resumer.top_counts
+        self.stack, self.top_counts, self.open_sites = resumer.stack, resumer.top_counts, resumer.open_sites
         for context, iteration in zip(self.stack, point.open.values(), strict=True):
             turn: Turn = context.extra
             assert turn.loop is not None

@@ -1,8 +1,8 @@
 """Which bytes of a checkpoint have to be handed over, and which are known to be stored already.
 
-Small pieces are copied and hashed at once. A large piece that did not change last time is hashed, and copied only if
-it has changed now; any other is copied, and the writer hashes the copy. A digest is always that of the copy: the
-original may be changed by another thread between the two.
+Small pieces are copied and hashed at once. A large piece that had not changed on the last occasion of the kind is
+hashed, and copied only if it has changed now; any other is copied, and the writer hashes the copy. A digest is always
+that of the copy: the original may be changed by another thread between the two.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from florhook.store.rows import Piece
 SMALL = 4096
 KNOWN, COPIED, SMALL_COPY, STREAM = 0, 1, 2, 4  # where a piece is; STREAM is a flag
 UNKNOWN = bytes(16)
+Key = tuple[Hashable, Hashable]  # of a piece, and the occasion
 _MOST = 200_000  # digests or keys to remember in each generation
 
 
@@ -48,11 +49,12 @@ class Generations:
 class Draft:
     """A checkpoint about to be handed over: what is known of each piece, and what must be copied."""
 
+    occasion: Hashable
     places: bytearray = field(default_factory=bytearray)
     lengths: array[int] = field(default_factory=lambda: array("Q"))
     digests: list[bytes] = field(default_factory=list)
     copies: list[memoryview] = field(default_factory=list)
-    keys: list[Hashable] = field(default_factory=list)  # of the copies
+    keys: list[Key] = field(default_factory=list)  # of the copies
     smalls: list[bytes] = field(default_factory=list)
     fresh: set[bytes] = field(default_factory=set)  # digests of the smalls
 
@@ -67,13 +69,14 @@ class Lean:
 
     def __init__(self) -> None:
         self._stored = Generations()
-        self._last: dict[
-            Hashable, tuple[bytes, bool]
-        ] = {}  # digest, and whether it was the same the time before
+        self._last: dict[Hashable, bytes] = {}  # the digest that a piece had last
+        self._changing: set[Key] = (
+            set()
+        )  # pieces that were found to have changed since then, on such an occasion
 
-    def select(self, pieces: Iterable[Piece]) -> Draft:
-        """Decides what has to be copied."""
-        draft = Draft()
+    def select(self, pieces: Iterable[Piece], occasion: Hashable = None) -> Draft:
+        """Decides what has to be copied. `occasion`: what changes between two boundaries may not before an exit."""
+        draft = Draft(occasion)
         for piece in pieces:
             length = piece.view.nbytes
             draft.lengths.append(length)
@@ -101,37 +104,40 @@ class Lean:
     def _large(self, draft: Draft, piece: Piece) -> None:
         view = flat(piece.view)
         flag = STREAM if piece.compress else 0
-        last = self._last.get(piece.key)
-        if last is not None and last[1]:
+        key, last = (piece.key, draft.occasion), self._last.get(piece.key)
+        if last is not None and key not in self._changing:
             digest = xxh3_128_digest(view)
-            if digest == last[0] or (not flag and digest in self._stored):
+            if digest == last or (not flag and digest in self._stored):
                 draft.places.append(KNOWN | flag)
                 draft.digests.append(digest)
+                self._last[piece.key] = digest
                 return
-            self._last[piece.key] = (last[0], False)
+            self._changing.add(key)
         draft.places.append(COPIED | flag)
         draft.digests.append(UNKNOWN)
         draft.copies.append(view)
-        draft.keys.append(piece.key)
+        draft.keys.append(key)
 
     def sent(self, draft: Draft) -> None:
         """The draft is with the writer: what was in it counts as stored, since messages keep their order."""
         self._stored.update(draft.fresh)
 
-    def learned(self, keys: list[Hashable], digests: list[bytes]) -> None:
+    def learned(self, keys: list[Key], digests: list[bytes]) -> None:
         """The writer has hashed the copies of an earlier draft."""
-        if len(self._last) > _MOST:
+        if len(self._last) + len(self._changing) > _MOST:
             self._last.clear()
+            self._changing.clear()
         for key, digest in zip(keys, digests, strict=True):
-            last = self._last.get(key)
-            self._last[key] = (digest, last is not None and last[0] == digest)
+            if self._last.get(key[0]) == digest:
+                self._changing.discard(key)
+            self._last[key[0]] = digest
         self._stored.update(digests)
 
     def forget(self, digests: Iterable[bytes]) -> None:
         """The writer has removed them: they are to be copied again."""
         gone = set(digests)
         self._stored.forget(gone)
-        self._last = {key: last for key, last in self._last.items() if last[0] not in gone}
+        self._last = {key: last for key, last in self._last.items() if last not in gone}
 
 
 def flat(view: memoryview) -> memoryview:

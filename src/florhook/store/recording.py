@@ -11,14 +11,14 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from florhook.descriptors import moved_up
 from florhook.store.home import prepare
-from florhook.store.lean import Draft, Lean
+from florhook.store.lean import Draft, Key, Lean
 from florhook.store.rows import CheckpointRow, Piece, RunRow, split_digests
 from florhook.store.spawn import start_writer
 from florhook.store.staging import Region, StagingPool
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from florhook.store.inherit import Heritage
 
 MOST_WAITING = 64 << 20  # bytes of rows kept for a writer that does not read
+PARTS = ("wait", "digest", "memory", "copy")  # "memory": to get it, and to fill it for the first time
 _CROWDED = 8 << 20  # above this, checkpoints are skipped
 _INLINE = 32 << 10  # checkpoints with less than this to copy travel in the message
 _PATIENCE_S = 1.0  # for another thread that is in the middle of a hand-over
@@ -40,7 +41,7 @@ class _InFlight:
     """A checkpoint that the writer still reads."""
 
     region: Region | None
-    keys: list[Hashable]
+    keys: list[Key]
 
 
 class Recording:
@@ -54,7 +55,7 @@ class Recording:
         self.bytes_written = 0  # to pack files, as last heard
         self.bytes_sent = 0  # copied for the writer
         self.writer_cpu_s = 0.0  # as last heard
-        self.took = {"wait": 0.0, "digest": 0.0, "copy": 0.0}  # seconds that checkpoints kept the caller
+        self.took = dict.fromkeys(PARTS, 0.0)  # seconds that checkpoints kept the caller
         self.writer_pid: int | None = None  # once it has started
         self._pool = StagingPool(limit_bytes)
         self._lean = Lean()
@@ -217,7 +218,7 @@ class Recording:
         if channel.waiting > _CROWDED:
             self.skipped = "the writer does not keep up"
             return False
-        draft = self._lean.select(pieces)
+        draft = self._lean.select(pieces, (pieces[0].key, row.iteration < 0))
         began = self._lap("digest", began)
         small = b"".join(draft.smalls)
         size = draft.large + len(small)
@@ -225,7 +226,12 @@ class Recording:
         if region is None and size > _INLINE:
             self.skipped = self._no_room(size)
             return False
+        part = "copy"
+        if self._pool.made:
+            part = "memory"
+            began = self._lap(part, began)
         place = b"".join([*draft.copies, small]) if region is None else _copied(region, draft, small)
+        began = self._lap(part, began)
         self._number += 1
         # Before the writer can answer. If a signal handler raises here, the region stays taken: it may be being read.
         self._in_flight[self._number] = _InFlight(region, draft.keys)
