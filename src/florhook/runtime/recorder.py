@@ -56,9 +56,6 @@ OF_RANK_0 = "rank 0 refused it for all"
 TOO_NEAR = "the last checkpoint was near"
 NEVER_WALKED = "the loop was not walked at its entry"
 OWN_START = 0.5  # seconds that a replay takes before the program begins
-WORTH_A_JUMP = (
-    0.5  # of the time until a replay comes to the main loop: what a checkpoint inside a loop must save
-)
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 PATIENCE = 1.5  # seconds that the writer may take to finish when the program has ended, in any case
 MOST_PATIENCE = 60.0  # seconds, where the budget has so much left
@@ -155,8 +152,11 @@ class Recorder(Tracker):
         self.refused: dict[str, int] = {}
         self.crowded: set[str] = set()  # those reasons among them for which the store took no checkpoint
         self.written = 0  # characters of output so far
-        self.quick: dict[int, int] = {}  # by site: how many executions more are not looked at
-        self.quick_ones: dict[int, int] = {}  # by site: how many were looked at and found quick
+        # By site and that of the loop around: how many executions more are not looked at,
+        self.quick: dict[tuple[int, int], int] = {}
+        self.quick_ones: dict[
+            tuple[int, int], int
+        ] = {}  # and how many in a row were looked at and found quick.
         self.asleep: list[weakref.ref[set[Any]]] = []  # not empty while one runs that is not looked at
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
@@ -191,7 +191,10 @@ class Recorder(Tracker):
                 or threading.get_ident() != self.main_thread
             ):
                 return iterable
-            if self.quick.get(site, 0) > 0 and self._knows_its_place():
+            if (
+                self.quick.get((site, self.stack[-1].site_id if self.stack else -1), 0) > 0
+                and self._knows_its_place()
+            ):
                 return self._unseen(site, iterable)
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):
@@ -285,8 +288,8 @@ class Recorder(Tracker):
         That it is over is told by C code, whichever way it is left: its iterator goes, with it a set that only this
         holds, and with that the reference in `asleep`.
         """
-        self.quick[site] -= 1
         around = self.stack[-1] if self.stack else None
+        self.quick[site, -1 if around is None else around.site_id] -= 1
         self.count(site, around)
         probes.marks[self.program.site_marks[site]][0] = True
         if site in self.program.leaves:
@@ -305,8 +308,10 @@ class Recorder(Tracker):
             self._drop_stale(site, frame)
             if self.stack and self.stack[-1].extra is None:
                 return True
-        rest = self.quick.get(site, 0)
-        self.quick[site] = rest - 1
+        self._drop_stale(site, frame)
+        key = site, self.stack[-1].site_id if self.stack else -1
+        rest = self.quick.get(key, 0)
+        self.quick[key] = rest - 1
         return rest > 0
 
     @compiled.aside
@@ -457,13 +462,11 @@ class Recorder(Tracker):
         return reserved
 
     def _too_near(self, context: Context) -> str:
-        """Why a boundary of an inner loop is not worth a checkpoint: a replay from the last one on loses nothing."""
+        """Why a boundary of an inner loop is not worth a checkpoint: a replay takes longer to come to the main loop."""
         if context.parent is None or self.everything:
             return ""
         last = max((each.extra.checkpoint_at for each in self.stack if each.extra is not None), default=0.0)
-        return (
-            TOO_NEAR if self.now() - last < WORTH_A_JUMP * (self.stack[0].extra.entered + OWN_START) else ""
-        )
+        return TOO_NEAR if self.now() - last < OWN_START + self.stack[0].extra.entered else ""
 
     def _count_entry(self, context: Context) -> int:
         """Which execution of its loop begins, from 0 on; counted for several ranks only."""
@@ -495,13 +498,7 @@ class Recorder(Tracker):
         block = self.budget.block(context.site_id, "exit")
         seconds = self.ran() - watch.entered_ran
         block.ran(seconds)
-        if seconds < QUICK:
-            quick_ones = self.quick_ones[context.site_id] = self.quick_ones.get(context.site_id, 0) + 1
-            if (
-                quick_ones >= (QUICK_AFTER if context.parent is not None else MAIN_QUICK_AFTER)
-                and not self.everything
-            ):
-                self.quick[context.site_id] = QUICK_FOR
+        self._learn_how_quick(context, seconds)
         possible = watch.wants_exit and context.entry is not None
         objection = watch.exit_objection
         if self.everything:
@@ -517,6 +514,13 @@ class Recorder(Tracker):
             block.refused[objection or OF_RANK_0] += 1
             self._witness(context, watch, frame, EXIT, block, seconds)
         self.pop_to(context)
+
+    def _learn_how_quick(self, context: Context, seconds: float) -> None:
+        main = context.parent is None
+        key = context.site_id, -1 if context.parent is None else context.parent.site_id
+        in_a_row = self.quick_ones[key] = self.quick_ones.get(key, 0) + 1 if seconds < QUICK else 0
+        if in_a_row >= (MAIN_QUICK_AFTER if main else QUICK_AFTER) and not self.everything:
+            self.quick[key] = QUICK_FOR
 
     def closed(self, context: Context, abandoned: bool) -> None:
         watch: Watch | None = context.extra

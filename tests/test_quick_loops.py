@@ -1,0 +1,144 @@
+"""Loops so short that most of their executions are only counted: what is recorded besides them is right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Flor
+
+from florhook.replay.record import Record
+from florhook.store.store import Store
+
+FEW = {"FLOR_EPSILON": "3"}  # finite, so that there are quick loops; checkpoints of nearly all the others
+
+PROGRAM = """
+import time
+
+total = 0
+
+def add(count, pause=0.0):
+    global total
+    for k in range(count):
+        total += abs(k)
+        if pause:
+            time.sleep(pause)
+
+def first_above(limit, rows):
+    for row in rows:
+        for value in row:
+            if abs(value) > limit:
+                return value
+    return -1
+
+def picky(values):
+    for value in values:
+        if abs(value) > 7:
+            raise ValueError(value)
+
+def down(depth):
+    for k in range(2):
+        if abs(k) and depth:
+            down(depth - 1)
+        add(1)
+
+for epoch in range(30):
+    for step in range(12):
+        add(3)
+        total += first_above(5, [[1, 2], [3, 6], [9]])
+        try:
+            picky([1, 8, 2])
+        except ValueError as error:
+            total += error.args[0]
+        down(3)
+    add(4, 0.002)
+    add(2)
+    add(3, 0.002)
+    while total % 3:
+        total += abs(1)
+    print(epoch, total)
+print("end", total)
+"""
+PROBES = {
+    "between the long ones": ("    add(2)\n", "    print('@@', epoch, total)\n"),
+    "in the short and the long ones": (
+        "        total += abs(k)\n",
+        "        if epoch in (3, 29): print('@@', k, pause, total)\n",
+    ),
+    "in a function that returns from its loops": (
+        "            if abs(value) > limit:\n",
+        "            if total % 50 == 0: print('@@', value, row)\n",
+    ),
+    "before it is left by an exception": (
+        "        if abs(value) > 7:\n",
+        "        if value == 8 and total % 7 == 0: print('@@', total)\n",
+    ),
+    "in a recursion": (
+        "        if abs(k) and depth:\n",
+        "        if total % 11 == 0: print('@@', k, depth, total)\n",
+    ),
+    "in a while": ("        total += abs(1)\n", "        print('@@ w', total)\n"),
+    "at the end": ('print("end"', "print('@@', total)\n"),
+}
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_replays_are_right(flor: Flor, probe: str) -> None:
+    """Wherever the probe stands, it prints what the plain program prints; nothing differs from the record."""
+    flor.write("train.py", PROGRAM)
+    assert flor("train.py", **FEW).returncode == 0
+    place, text = PROBES[probe]
+    flor.write("train.py", PROGRAM.replace(place, text + place, 1))
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+    stats = json.loads((flor.folder / "stats.json").read_text())
+    assert stats["diverged"] == 0
+    if probe == "between the long ones":
+        assert stats["blocks_skipped"] > 20, "the long loops"
+
+
+def test_long_executions_have_their_number(flor: Flor) -> None:
+    """They are the 1st and the 3rd of their site in the iteration, however many short ones are not looked at."""
+    flor.write("train.py", PROGRAM)
+    assert flor("train.py", **FEW).returncode == 0
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    epochs = next(loop for loop in record.loops.values() if loop.row.parent < 0)
+    long = [
+        loop
+        for loop in record.loops.values()
+        if loop.site.key == "__main__:add:0" and loop.row.parent == epochs.row.ctx
+    ]
+    assert {loop.row.nth: loop.row.iterations for loop in long}.items() >= {(0, 4), (2, 3)}
+    assert {(loop.row.nth, loop.row.iterations) for loop in long} <= {(0, 4), (1, 2), (2, 3)}
+    assert len([loop for loop in long if loop.row.nth != 1]) == 60
+
+
+def test_what_runs_in_quick_loops_is_marked(flor: Flor) -> None:
+    """A probe in a loop inside a quick one is found in each iteration in which that ran, and in no other."""
+    program = """
+    import time
+
+    def inner(values):
+        for value in values:
+            abs(value)
+
+    def outer():
+        for k in range(3):
+            inner([k])
+
+    def other():
+        return abs(-1)
+
+    for epoch in range(40):
+        time.sleep(0.003)
+        outer() if epoch % 4 else other()
+    """
+    flor.write("train.py", program)
+    assert flor("train.py", **FEW).returncode == 0
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    main = next(loop for loop in record.loops.values() if loop.row.parent < 0)
+    mark = record.mark_ids["__main__:inner:0"]
+    assert {epoch for epoch in range(40) if mark in main.marks_of(epoch)} == {k for k in range(40) if k % 4}
