@@ -424,14 +424,14 @@ def check(seed: int, folder: Path, numpy: bool = False) -> list[str]:
         chosen = set(chance.sample(range(places), min(places, chance.choice([1, 1, 2, 4]))))
         probed = _probed(source, chosen)
         wanted = _plainly(seed, folder / f"plain{number}", probed)
-        log = chance.choice(["hindsight", "all"])
-        done = _run(folder / "run", probed, ["-m", "florhook", "--mode", "replay", "--log", log])
+        log, workers = chance.choice(["hindsight", "all"]), chance.choice(["1", "3"])
+        options = ["-m", "florhook", "--mode", "replay", "--log", log, "--workers", workers]
+        done = _run(folder / "run", probed, options)
         lines = [line for line in wanted.stdout.splitlines() if line.startswith("@@") or log == "all"]
         if done.stdout.splitlines() != lines:
             (folder / f"probed{number}.py").write_text(probed)
-            found.append(
-                f"epsilon {epsilon}, probed{number}.py: other lines, exit {done.returncode}; {done.stderr}"
-            )
+            how = f"epsilon {epsilon}, {workers} workers, probed{number}.py"
+            found.append(f"{how}: other lines, exit {done.returncode}; {done.stderr}")
         elif done.returncode:
             (folder / f"probed{number}.py").write_text(probed)
             found.append(f"epsilon {epsilon}, probed{number}.py: exit {done.returncode}: {done.stderr}")
