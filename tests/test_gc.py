@@ -221,6 +221,8 @@ def test_runs_that_are_being_recorded_are_let_be(home: Path) -> None:
     other = begin(home, "b")
     for number in range(10):
         assert take(other, number, *state("b", number), b"")
+    while not (home / "packs").exists() or used(home) < 100 * KB:
+        time.sleep(0.01)
     recording = begin(home, "a", max_bytes=100 * KB)
     for number in range(10):
         assert take(recording, number, *state("a", number), b"")

@@ -206,17 +206,16 @@ def test_what_one_process_has_to_do(flor: Flor, before: str, after: str, reason:
 
 
 SLOW = """
+import os
 import time
 
 total = 0
 for epoch in range(10):
-    time.sleep(0.05)
+    time.sleep(0.5 if os.getsid(0) == os.getpid() else 0.02)  # a worker among several leads a session
     total += epoch
 print(total)
 """
-SLOW_PROBED = SLOW.replace(
-    "    total +=", "    print('@@', epoch, total, flush=True)\n    time.sleep(0.2)\n    total +="
-)
+SLOW_PROBED = SLOW.replace("    total +=", "    print('@@', epoch, total, flush=True)\n    total +=")
 
 
 class Running:
@@ -225,9 +224,7 @@ class Running:
     def __init__(self, flor: Flor) -> None:
         flor.write("train.py", SLOW)
         assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
-        flor.write(
-            "train.py", SLOW_PROBED.replace("time.sleep(0.2)", "time.sleep(0.2) if total < 0 else None")
-        )
+        flor.write("train.py", SLOW_PROBED)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "florhook", "train.py"],
             cwd=flor.folder,

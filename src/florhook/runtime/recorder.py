@@ -58,6 +58,7 @@ NEVER_WALKED = "the loop was not walked at its entry"
 OWN_START = 0.5  # seconds that a replay takes before the program begins
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 PATIENCE = 1.5  # seconds that the writer may take to finish when the program has ended, in any case
+UNBOUNDED_PATIENCE = 6.0  # seconds more, where there is no budget
 MOST_PATIENCE = 60.0  # seconds, where the budget has so much left
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
 IMPORT = builtins.__import__
@@ -825,7 +826,7 @@ class Recorder(Tracker):
 
     def _patience(self, wall: float) -> float:
         """How many seconds the writer may take to finish: what the budget has left, and a moment."""
-        left = 0.0 if self.everything else self.budget.epsilon * wall - self.budget.spent
+        left = UNBOUNDED_PATIENCE if self.everything else self.budget.epsilon * wall - self.budget.spent
         return min(MOST_PATIENCE, PATIENCE + max(0.0, left))
 
     def _say_what_was_refused(self) -> None:
