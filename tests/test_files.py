@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import Flor
+from conftest import Flor, run
 from test_record_replay import probe, record, replay
 
 from florhook.replay.files import FileHistory, Found, Version
@@ -381,3 +382,39 @@ def test_what_torch_saved_last_is_known(flor: Flor) -> None:
 def test_a_failing_save_shows_no_frame_of_ours(flor: Flor) -> None:
     flor.write("train.py", "import torch\ntorch.save(1, 'nowhere/best.pt')\n")
     assert flor("train.py").stderr == flor.python("train.py").stderr
+
+
+DELETED = """
+import os
+import time
+
+for epoch in range(9):
+    if epoch == 1:
+        open("flag", "w").close()
+    if epoch == 7:
+        os.remove("flag")
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "os.path.exists('flag')",
+        "sorted(os.listdir('.'))",
+        "len(open('flag').read()) if 0 < epoch < 7 else None",
+    ],
+)
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_file_that_was_deleted_later(flor: Flor, question: str, workers: str) -> None:
+    """It is nowhere any more, so a replay that is asked for it executes everything."""
+    flor.write("train.py", DELETED)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = f"    if epoch % 4 == 0 or epoch == 5: print('@@', epoch, {question})\n"
+    flor.write("train.py", DELETED.replace("    time", f"{probe}    time"))
+    plain = flor.folder.parent / "plain"
+    plain.mkdir()
+    (plain / "train.py").write_text((flor.folder / "train.py").read_text())
+    wanted = run([sys.executable, "train.py"], plain, flor.environ()).stdout
+    done = flor("train.py", FLOR_MODE="replay", FLOR_WORKERS=workers)
+    assert (done.returncode, done.stdout) == (0, wanted), done.stderr

@@ -247,3 +247,48 @@ def test_a_few_steps_of_a_long_epoch(flor: Flor) -> None:
     # Where a step takes less than a checkpoint, not every boundary is kept: a few steps run before the first.
     assert figures["iterations_executed"] < 100
     assert done.stderr.count(".") < 100
+
+
+IN_WORKERS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+def scaled(index):
+    return index * 2
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        value = scaled(index)
+        return value
+
+total = 0
+for workers in [0, 1]:
+    for epoch in range(3):
+        for batch in DataLoader(Numbers(), batch_size=2, num_workers=workers):
+            total += int(batch.sum())
+print(total)
+"""
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize(
+    ("workers", "place"),
+    [("[0, 1]", "        return value\n"), ("[1, 1]", "    return index * 2\n")],
+    ids=["the data set", "what it calls"],
+)
+def test_probes_in_the_workers_of_a_loader(flor: Flor, workers: str, place: str) -> None:
+    """They run in every epoch, although nothing of that is seen in the process that is recorded."""
+    program = IN_WORKERS.replace("[0, 1]", workers)
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    margin = place[: len(place) - len(place.lstrip())]
+    probed = program.replace(place, f"{margin}print('@@', index, flush=True)\n{place}")
+    flor.write("train.py", probed)
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    assert len(wanted) == 36
+    done = flor("train.py", FLOR_MODE="replay")
+    assert sorted(done.stdout.splitlines()) == sorted(wanted), done.stderr
+    assert "did not come to" not in done.stderr

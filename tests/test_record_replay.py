@@ -611,3 +611,57 @@ def test_a_statement_that_the_run_never_came_to_is_named(flor: Flor) -> None:
     done = flor("train.py", FLOR_MODE="replay")
     assert (done.returncode, done.stdout) == (0, "")
     assert "train.py:3: the run did not come to what was added" in done.stderr
+
+
+INTERRUPTED = """
+import os
+import signal
+import sys
+import time
+
+total = 0
+for epoch in range(12):
+    total += epoch
+    time.sleep(0.01)
+    if epoch == 7 and os.environ.get("FLOR_MODE") != "replay":
+        {ends}
+print(total)
+"""
+
+
+@pytest.mark.parametrize(
+    "ends", ["os.kill(os.getpid(), signal.SIGINT)", "sys.exit(3)", "raise RuntimeError('x')"]
+)
+def test_iterations_that_never_were_are_not_shown(flor: Flor, ends: str) -> None:
+    """A run that ended inside its main loop is replayed as far as it went, even where nothing ends it again."""
+    flor.write("train.py", INTERRUPTED.format(ends=ends))
+    assert flor("train.py", FLOR_EPSILON="inf").returncode != 0
+    flor.write(
+        "train.py",
+        INTERRUPTED.format(ends=ends).replace("    time", "    print('@@', epoch, total)\n    time"),
+    )
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout == "".join(f"@@ {epoch} {sum(range(epoch + 1))}\n" for epoch in range(8)), done.stderr
+
+
+def test_a_table_of_which_only_the_head_is_read(flor: Flor) -> None:
+    flor.write("train.py", EPOCHS)
+    record(flor, "train.py")
+    command = f"{sys.executable} -m florhook show last | head -1"
+    done = subprocess.run(
+        command, shell=True, cwd=flor.folder, env=flor.environ(), capture_output=True, text=True
+    )
+    assert done.stdout.startswith("run ")
+    assert done.stderr == ""
+
+
+def test_a_syntax_error_in_the_edited_program(flor: Flor) -> None:
+    flor.write("train.py", EPOCHS)
+    record(flor, "train.py")
+    flor.write("train.py", EPOCHS + "\n    print(\n")
+    for options in ([], ["--plan"]):
+        done = flor(*options, "train.py", FLOR_MODE="replay")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("florhook: ")
+        assert done.stderr.count("\n") == 1
+        assert "train.py:" in done.stderr

@@ -14,7 +14,7 @@ from .launch import Target
 from .ranks import Rank
 from .runtime.clock import read_clocks
 from .runtime.entropy import version_of_python
-from .runtime.probes import CHILDREN
+from .runtime.probes import CHILDREN, LOADERS
 from .settings import Settings
 from .store.memory import available_bytes
 from .store.recording import Recording
@@ -78,7 +78,7 @@ def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, A
         "exclude": settings.exclude,
         "pid": os.getpid(),
         "clocks": read_clocks(),
-        "marks": [CHILDREN],  # those that come before the modules'
+        "marks": [CHILDREN, LOADERS],  # those that come before the modules'
     }
 
 

@@ -99,7 +99,12 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
     if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):
-        _subcommand(settings, rest)
+        try:
+            _subcommand(settings, rest)
+            sys.stdout.flush()
+        except BrokenPipeError:  # nobody reads on: `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise SystemExit(1) from None
     elif rest[0] in LATER and not os.path.exists(rest[0]):
         raise UsageError(f"the subcommand {rest[0]} is not there yet")
     else:

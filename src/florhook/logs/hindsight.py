@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import xxhash
+
 from ..descriptors import high_copy
 
 
@@ -40,6 +42,7 @@ class Printed:
     recorded: int = 0  # characters of the run's own output
     live: int = 0  # characters of the program's own output, where that cannot be taken from the record
     left_out: int = 0  # bytes that are still to be left out, since several processes have printed them
+    digest: int = 0  # of these
 
 
 class ReplayOutput:
@@ -63,7 +66,8 @@ class ReplayOutput:
         self.hindsight = Hindsight()
         self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
         self.already = already
-        self.printed = Printed(recorded=already.recorded, left_out=already.left_out)
+        self.printed = Printed(recorded=already.recorded, left_out=already.left_out, digest=already.digest)
+        self._left_out = xxhash.xxh3_128()
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
         self.quiet = 0  # what is written is no part of the run's output
@@ -72,6 +76,7 @@ class ReplayOutput:
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
         self.descriptor = high_copy(1) if descriptor is None else descriptor
         self._out = io.BufferedWriter(io.FileIO(self.descriptor, "w"))
+        self.torn = False  # what several processes had printed is not what this one prints
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = False
 
@@ -156,11 +161,19 @@ class ReplayOutput:
     def _print(self, text: str) -> None:
         errors = "surrogateescape" if self._errors == "strict" and not text.isascii() else self._errors
         data = text.encode(self._encoding, errors)
-        out = self.printed.left_out
-        self.printed.left_out = max(0, out - len(data))
-        self._out.write(data[out:])
+        if self.printed.left_out:
+            data = self._less_what_was_printed(data)
+        self._out.write(data)
         if self.ending or (self._by_line and "\n" in text):
             self._out.flush()
+
+    def _less_what_was_printed(self, data: bytes) -> bytes:
+        count = self.printed.left_out
+        self._left_out.update(data[:count])
+        self.printed.left_out = max(0, count - len(data))
+        if not self.printed.left_out and self._left_out.intdigest() != self.printed.digest:
+            self.torn = True
+        return data[count:]
 
     def restored(self, out: int) -> None:
         """The program was brought to a place where so many characters of output had been written."""

@@ -67,8 +67,8 @@ class Children:
 
     def begins(self) -> None:
         """A process is about to be started."""
+        self.begun = True
         if not starts_loader():
-            self.begun = True
             self._started()
 
     def _prepared(self, prepare: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:

@@ -297,6 +297,20 @@ class Files:
             self._told.add(path)
             self.changed(path)
 
+    def before_list(self, folder: str) -> None:
+        """The program is about to list a folder: files that were in it at this place, and are nowhere now, count."""
+        if not self.history.skipped:
+            return
+        for path in self.history.noted:
+            if os.path.dirname(path) == folder and self._was_there(path):
+                self.before_read(path)
+
+    def _was_there(self, path: str) -> bool:
+        known = self.history.known(path)
+        with self.overlay.paused():
+            found = os.path.lexists(path) or os.path.lexists(self.overlay.version_of(path))
+        return known is not None and known.size >= 0 and not found
+
     def _version(self, path: str) -> Version:
         with self.overlay.paused():
             overlays = Found.at(self.overlay.version_of(path))

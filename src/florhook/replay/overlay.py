@@ -55,9 +55,11 @@ class Overlay:
         """Let this thread see and change the real files meanwhile."""
         return self._tree.paused()
 
-    def before_read(self, tell: Callable[[str], None]) -> None:
-        """Call `tell` with the canonical path of each file that is about to be read."""
-        self._operations.before_read = tell
+    def before_read(
+        self, tell: Callable[[str], None], tell_of_folder: Callable[[str], None] | None = None
+    ) -> None:
+        """Call with the canonical path of each file that is about to be read, and of each folder to be listed."""
+        self._operations.before_read, self._operations.before_list = tell, tell_of_folder
 
     def hide(self, paths: Iterable[str]) -> None:
         """Show the program no file at these canonical paths, until it makes one or `forget` shows the real one."""

@@ -28,6 +28,7 @@ class Operations:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.before_read: Callable[[str], None] | None = None  # told the canonical path of a file to be read
+        self.before_list: Callable[[str], None] | None = None  # and of a folder to be listed
 
     # Paths
 
@@ -61,7 +62,7 @@ class Operations:
             slash = _slash(path)
             follows = bool(slash) or (follow and kwargs.get("follow_symlinks", True))
             place = self.place(path, kwargs.get("dir_fd"), follows)
-            if place is not None and (place.layer is Layer.ABSENT or not _asks_only_whether()):
+            if place is not None and (self._tree.stat(place) is None or not _asks_only_whether()):
                 self._announce(path, kwargs.get("dir_fd"))
                 place = self.place(path, kwargs.get("dir_fd"), follows) or place
             if place is None or place.as_spelled:
@@ -422,6 +423,8 @@ class Operations:
             place = self.place_of_descriptor(path)
             return place if place is not None and self._tree.is_merged(place) else None
         place = self.place("." if path is None else path)
+        if place is not None and self.before_list is not None:
+            self.before_list(place.path)
         if place is None or (place.as_spelled and not self._tree.is_merged(place)):
             return None
         return place

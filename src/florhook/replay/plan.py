@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from ..errors import UsageError
-from .record import Loop
+from .record import Loop, Record
 
 EXIT = -1
 RESTORE = 5e-3  # seconds, however small the checkpoint is
@@ -64,6 +64,15 @@ def parse_selection(text: str | None) -> Selection:
     return Selection(tuple(parts))
 
 
+def selection_of(record: Record, text: str | None) -> Selection:
+    """The selection, of variables that the program has."""
+    selection = parse_selection(text)
+    strangers = selection.names() - {name for site in record.sites.values() for name, _ in site.labels}
+    if strangers:
+        raise UsageError(f"--select: no loop of the program has a variable {min(strangers)}")
+    return selection
+
+
 def value_or_number(value: Any, iteration: int) -> float:
     """What a selection compares: a loop variable's value, or the iteration's number where that is no number."""
     return iteration if isinstance(value, bool) or not isinstance(value, (int, float)) else value
@@ -90,18 +99,23 @@ class Question:
     selection: Selection = Selection()
     conditions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     ends_early: frozenset[str] = frozenset()
+    loaders: str | None = (
+        None  # the mark that the workers of a DataLoader, in which probes may run, were started
+    )
 
     def concerns(self, loop: Loop) -> bool:
         """Whether a probe stands in a recorded loop, or ran in it."""
         ran = self.marks & set(loop.row.marks.split(","))
-        return bool(loop.asked or ran or loop.site.key in self.places)
+        return bool(
+            loop.asked or ran or self.loaders in loop.row.marks.split(",") or loop.site.key in self.places
+        )
 
     def wants(self, loop: Loop, iteration: int) -> bool:
         """Whether a probe ran in that iteration of a recorded loop and is asked for."""
         if iteration in loop.asked:
             return True
         here = loop.site.key in self.places and self._holds(loop, iteration)
-        if not here and not (self.marks & loop.marks_of(iteration)):
+        if not here and not (self.marks & loop.marks_of(iteration) or self._loads(loop, iteration)):
             return False
         if iteration not in loop.iterations:
             return True  # its variables were not recorded; what it prints is judged when it runs
@@ -111,11 +125,16 @@ class Question:
             for name, _ in loop.site.labels
         )
 
+    def _loads(self, loop: Loop, iteration: int) -> bool:
+        """Whether probes may have run in workers of a DataLoader, which go on after the iteration that starts them."""
+        return self.loaders is not None and self.loaders in loop.marks_of(0) | loop.marks_of(iteration)
+
     def leaves_early(self, loop: Loop, iteration: int) -> bool:
         """Whether to leave an iteration after its last probe, if what follows can be restored."""
         if loop.site.key not in self.ends_early or iteration not in loop.iterations:
             return False
-        return not (iteration in loop.asked or self.marks & loop.marks_of(iteration))
+        others = self.marks & loop.marks_of(iteration) or self._loads(loop, iteration)
+        return not (iteration in loop.asked or others)
 
     def _holds(self, loop: Loop, iteration: int) -> bool:
         """Whether a probe that stands in a loop may have run in an iteration, by the loop's variables."""

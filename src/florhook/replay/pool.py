@@ -6,6 +6,7 @@ alone, leaving out what has been printed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from .attempt import Attempt
 from .items import Item
@@ -75,6 +78,7 @@ class Pool:
         self._selector = selectors.DefaultSelector()
         self._head = self._offset = 0  # the item that is printed, and how much of it has been
         self.printed = 0  # bytes in all
+        self.digest = xxhash.xxh3_128()  # of them
 
     def run(self, count: int) -> Attempt:
         """Replay with so many workers. TroubleError if one process has to do it, in its beginning or from there on."""
@@ -165,9 +169,15 @@ class Pool:
     def _write(self, data: bytes) -> None:
         self._offset += len(data)
         self.printed += len(data)
+        self.digest.update(data)
         left = memoryview(data)
         while left:
-            left = left[os.write(1, left) :]
+            try:
+                left = left[os.write(1, left) :]
+            except OSError as error:
+                if error.errno != errno.EBADF:  # there is no standard output
+                    raise
+                return
 
     def _end(self) -> Attempt:
         """One report of all: the last item's worker says how the program ended."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import stat
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -123,22 +121,6 @@ class Share:
         if sys.stderr is not None:
             sys.stderr.flush()
         os.dup2(errors, 2)
-
-    def watch_stdin(self) -> None:
-        """Only one process can read what comes from a terminal or a pipe."""
-        if sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode):
-            sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(_Nothing(self.alone)))  # type: ignore[misc]
-
-
-class _Nothing(io.RawIOBase):
-    def __init__(self, alone: Callable[[str], NoReturn]) -> None:
-        self._alone = alone
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        self._alone("the program reads its standard input")
 
 
 def asks(descriptor: int, stop: Callable[[], NoReturn]) -> Callable[[int | None], int]:

@@ -12,10 +12,12 @@ from ..hook.locate import find_spec
 from ..hook.rewrite import rewrite
 from ..hook.scope import is_included
 from ..hook.sites import Instrumented
-from ..runtime.probes import CHILDREN
+from ..runtime.probes import CHILDREN, LOADERS
 from ..store.rows import RunRow, SourceRow
 from .plan import Question, Selection
 from .record import Record
+
+CALLED_BY_LOADERS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "__len__")
 
 
 @dataclass
@@ -33,10 +35,26 @@ class Edits:
     def question(self, record: Record, selection: Selection) -> Question:
         """What a replay of a run asks."""
         places = {*self.places, CHILDREN} if self.places else set()
+        loaders = record.mark_ids.get(LOADERS) if self._may_run_in_loaders(record) else None
         marks = frozenset(record.mark_ids[place] for place in places if place in record.mark_ids)
         conditions = {place: tuple(sorted(each)) for place, each in self.places.items() if "" not in each}
         early = frozenset() if self.carries else frozenset(self.ends_early)
-        return Question(frozenset(places), marks, selection, conditions, early)
+        return Question(frozenset(places), marks, selection, conditions, early, loaders)
+
+    def _may_run_in_loaders(self, record: Record) -> bool:
+        """Whether a probe stands in a function that the workers of a DataLoader may have run: they leave no marks.
+
+        So it is where none of the recorded loops ran it, and with those methods that a DataLoader calls.
+        """
+        ran = {mark for loop in record.loops.values() for mark in loop.row.marks.split(",")}
+        around = {loop.site.key.rpartition(":")[0] for loop in record.loops.values()}
+        for place in self.places:
+            module, name = place.split(":")[:2]
+            function = f"{module}:{name}"
+            known = function in around or record.mark_ids.get(function) in ran
+            if name and (not known or name.rpartition(".")[2] in CALLED_BY_LOADERS):
+                return True
+        return False
 
 
 def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:

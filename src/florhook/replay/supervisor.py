@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ from .attempt import Attempt
 from .estimate import Estimate
 from .group import Folder, Group
 from .items import divide
-from .plan import parse_selection
+from .plan import parse_selection, selection_of
 from .pool import Pool, TroubleError
 from .record import Record, modules_of
 from .resources import device_of, workers_for
@@ -80,9 +81,8 @@ def estimate(target: Target, settings: Settings) -> tuple[Estimate, int]:
     store, run, _, edits = _asked(target, settings, rank)
     with store:
         record = Record(store, run)
-        return Estimate(record, edits.question(record, parse_selection(settings.select))), _most(
-            settings, record
-        )
+        question = edits.question(record, selection_of(record, settings.select))
+        return Estimate(record, question), _most(settings, record)
 
 
 def _asked(target: Target, settings: Settings, rank: Rank | None) -> tuple[Store, RunRow, list[str], Edits]:
@@ -94,7 +94,10 @@ def _asked(target: Target, settings: Settings, rank: Rank | None) -> tuple[Store
     run = store.find(settings.run, program_name(target, settings))
     run, others = _of_this_rank(store, run, rank)
     check_same_program(target, settings, run)
-    edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
+    try:
+        edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
+    except SyntaxError as error:
+        raise RefusedError(f"{error.filename}:{error.lineno}: {error.msg}") from None
     _refuse_unsafe(edits, settings)
     return store, run, others, edits
 
@@ -156,7 +159,7 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
     if edits.printing_changed and settings.log == "all":
         return None  # what stands between the items is not in the record as it would be printed now
     record = Record(store, run)
-    question = edits.question(record, parse_selection(settings.select))
+    question = edits.question(record, selection_of(record, settings.select))
     most = _most(settings, record)
     items = divide(record, question, most)
     count = min(most, sum(item.start >= 0 for item in items))
@@ -194,12 +197,15 @@ def _run_until_done(
         except TroubleError as trouble:
             sys.stderr.write(f"florhook: one process replays this ({trouble})\n")
             avoid += trouble.report.get("again", [])
-            already = {"left_out": pool[0].printed}
+            already = {"left_out": pool[0].printed, "digest": pool[0].digest.intdigest()}
         except BrokenPipeError:  # nobody reads what is printed
             _die_by(signal.SIGPIPE)
         except KeyboardInterrupt:
             _die_by(signal.SIGINT)
+    place = _place_in_stdin()
     for number in range(MOST_ATTEMPTS):
+        if place is not None:
+            os.lseek(0, place, os.SEEK_SET)  # an attempt before may have read from it
         folder = None if group is None else group.attempt(number)
         attempt = _run_worker(settings, run, {"avoid": avoid, "already": already}, folder)
         if "again" not in attempt.report:
@@ -238,6 +244,13 @@ def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: F
     if folder is not None and status == 0 and not folder.wait_for_the_end():
         report["again"] = folder.halt()
     return Attempt(status, report)
+
+
+def _place_in_stdin() -> int | None:
+    try:
+        return os.lseek(0, 0, os.SEEK_CUR) if stat.S_ISREG(os.fstat(0).st_mode) else None
+    except OSError:
+        return None
 
 
 def _start_worker(

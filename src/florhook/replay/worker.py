@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -16,7 +17,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..descriptors import low_ones_reserved, moved_up
-from ..errors import UsageError
 from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff, compare
 from ..launch import Target, run
@@ -37,13 +37,15 @@ from .files import NOTED, FileHistory, Files, opened_now
 from .group import Folder, Member
 from .joint import join
 from .overlay import Overlay
-from .plan import Selection, parse_selection
+from .plan import Selection, selection_of
 from .record import Record
 from .share import Part, Share, asks
 from .sources import file_now, find_edits
+from .stdin import watch_stdin
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 NO_PROCESS = 0  # no process has this number
+TORN = "the first lines come from several processes, and one process prints others"
 AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
 
 
@@ -100,12 +102,7 @@ class Worker:
         self._connect()
 
     def _selection(self) -> Selection:
-        selection = parse_selection(self.settings.select)
-        known = {name for site in self.record.sites.values() for name, _ in site.labels}
-        strangers = selection.names() - known
-        if strangers:
-            raise UsageError(f"--select: no loop of the program has a variable {min(strangers)}")
-        return selection
+        return selection_of(self.record, self.settings.select)
 
     def _share(self) -> Share | None:
         """What this worker has to do, if there are others."""
@@ -178,6 +175,18 @@ class Worker:
             self.restart(EVERYTHING, f"{path} was written again later in the run")
         self.replayer.notes.append(f"{path} is there as the run left it, not as it was at this place")
 
+    def reads_stdin(self) -> None:
+        """The program is about to read its standard input, of which nobody knows what a skipped part had read."""
+        if os.getpid() != self.replayer.pid:
+            return
+        again = stat.S_ISREG(os.fstat(0).st_mode)  # whether another attempt could read what this one has read
+        if self.share is not None and not again:
+            self.alone("the program reads its standard input")
+        if self.replayer.has_skipped and EVERYTHING not in self.task["avoid"]:
+            self.restart(EVERYTHING, "the program reads its standard input")
+        if not again:
+            self.replayer.skip_no_more()
+
     def child_begins(self) -> None:
         """The program starts a process of its own, which runs in full."""
         if self.share is not None:
@@ -241,8 +250,7 @@ class Worker:
         probes.hindsight = self.output.hindsight
         self.clock.install()
         self.output.install()
-        if self.share is not None:
-            self.share.watch_stdin()
+        watch_stdin(self.reads_stdin)
         os.register_at_fork(before=self._fork_begins)
 
     def _at_start(self, module: ModuleType) -> None:
@@ -252,7 +260,7 @@ class Worker:
         self._put_in_place()
         listing, recorded = self.record.states.get(LISTING), self.record.run
         made = made_since(listing, os.getcwd(), str(self.settings.home), recorded.origin, recorded.ended)
-        self.overlay.before_read(self.files.before_read)
+        self.overlay.before_read(self.files.before_read, self.files.before_list)
         self.overlay.install()
         with self.overlay.paused():
             self.files.begin_without(made)
@@ -290,6 +298,7 @@ def _differ(record: Record) -> Any:
 
 def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
     verifier = replayer.verifier
+    torn = [TORN] if output.torn else []
     return {
         "printed": asdict(output.printed),
         "output_difference": output.difference,
@@ -299,10 +308,10 @@ def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
         "blocks_skipped": replayer.blocks_skipped,
         "jumps": replayer.jumps,
         "verified": verifier.verified,
-        "diverged": verifier.diverged,
+        "diverged": verifier.diverged + output.torn,
         "unverified": len(verifier.unverified),
         "restore_s": replayer.restore_s,
-        "differences": verifier.differences,
+        "differences": [*torn, *verifier.differences],
         "reasons": verifier.unverified,
         "clock": verifier.clock,
         "notes": replayer.notes,

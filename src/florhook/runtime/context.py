@@ -190,9 +190,13 @@ class Tracker:
             unseen = top.site.kind == "while" or top.site.tight or top.extra is None
             if not top.broken and not (unseen and self._left(top, site_id, frame)):
                 return
-            self.pop()
-            self._fold_marks(top)
-            self.closed(top, abandoned=True)
+            self.abandon_innermost()
+
+    def abandon_innermost(self) -> None:
+        """A return or an exception has left it."""
+        top = self.pop()
+        self._fold_marks(top)
+        self.closed(top, abandoned=True)
 
     def _left(self, context: Context, site_id: int, frame: FrameType) -> bool:
         if context.frame_id == id(frame) and context.code is frame.f_code:

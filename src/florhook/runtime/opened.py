@@ -45,7 +45,8 @@ class OpenedFiles:
         self._new: list[FileRow] = []
         self._writes = 0
         self.announce: Callable[[], None] = lambda: None  # called for each new file that is written
-        self.child_mark: int | None = None  # to be set when the program starts a process
+        self.child_mark: int | None = None  # to be set when the program starts a process; the one after it is
+        # for the workers of a DataLoader
 
     def install(self) -> None:
         sys.addaudithook(self._hook)
@@ -114,8 +115,8 @@ class OpenedFiles:
 
     def _started_child(self) -> None:
         """Nobody can see into it: a replay runs this part again if a probe may lie in it."""
-        if self.child_mark is not None and not starts_loader():
-            probes.marks[self.child_mark][0] = True
+        if self.child_mark is not None:
+            probes.marks[self.child_mark + starts_loader()][0] = True
 
     def _made_folder(self, path: Any) -> None:
         name = os.path.abspath(os.fsdecode(path))

@@ -15,6 +15,7 @@ from . import compiled
 from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
+LOADERS = "<loaders>"  # and of the mark that a DataLoader started its workers
 FOREIGN = 1 << 15  # marks
 marks: list[list[bool]] = []
 """By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""

@@ -30,11 +30,13 @@ class Program:
         self.replaying = replaying
         self.ordinary = ordinary  # what was added since the record is no hindsight, but part of the program
         self.user_modules: set[str] = set()
-        self.child_mark = probes.reserve_marks(1)  # set when the program starts a process of its own
+        self.child_mark = probes.reserve_marks(
+            2
+        )  # set when the program starts a process of its own, or loaders do
         self.modules: list[Instrumented] = []
         self.sources: dict[str, tuple[str, bytes]] = {}  # module -> path, source
         self.sites: list[Site] = []
-        self.marks: list[str] = [probes.CHILDREN]
+        self.marks: list[str] = [probes.CHILDREN, probes.LOADERS]
         self.site_marks: list[int] = []  # the mark of each site
         self.leaves: set[int] = set()  # ids of the sites in which no other loop can run
         self._inside: dict[int, list[int]] = {}  # by mark of a function or loop, those of the loops in it

@@ -804,11 +804,8 @@ class Recorder(Tracker):
     def finish(self, exit_code: int) -> dict[str, Any]:
         """The program has ended: write what is open, wait for the writer; gives the figures of the run."""
         wall = self.now()
-        for context in reversed(self.stack):
-            if self.active and context.extra is not None:
-                context.broken = True
-        while self.active and self.stack:
-            self.pop_to(self.stack[-1])
+        while self.active and self.stack:  # left by what ended the program, or it would not be open
+            self.abandon_innermost()
         self._flush_output()
         stats = self.figures(exit_code, wall)
         if self.problem:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -188,7 +189,10 @@ class Replayer(Tracker):
         context = self._context(site, users_frame(sys._getframe(1)))
         step: Step = context.extra.step
         leaves = step.early and context.begun == step.stop
-        self.left_early += leaves
+        if leaves:
+            self.left_early += 1
+            loop = context.extra.loop
+            self.skipped += self.record.iterations_inside(loop.row.ctx, context.iteration)
         return leaves
 
     def done(self, site: int) -> None:
@@ -292,6 +296,21 @@ class Replayer(Tracker):
             if not turn.usable:
                 self.share.alone(self.notes[-1])
             turn.steps, turn.share = deque(), self.share
+
+    @property
+    def has_skipped(self) -> bool:
+        """Whether any part of the run was left out so far."""
+        return bool(self.skipped or self.blocks_skipped or self.left_early)
+
+    def skip_no_more(self) -> None:
+        """From here on, everything is executed."""
+        self.avoid |= {EVERYTHING}
+        for context in self.stack:
+            turn: Turn = context.extra
+            last = any(step.last for step in turn.steps)
+            if not turn.step.last:
+                turn.steps = deque([Step(None, turn.loop.known if turn.loop and last else None, last)])
+            turn.step = replace(turn.step, early=False)
 
     def _alone(self, context: Context) -> bool:
         """Whether no thread is at work that a restore could not bring to where it was in the run, or to its end."""
