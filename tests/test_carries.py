@@ -28,10 +28,11 @@ INDEPENDENT = [
     "if epoch % 2:\n        half = total / 2\n        print(half)",
     "import math\n    print(math.floor(total))",
     "def shown(x, digits=3):\n        return round(x, digits)\n    print(shown(total))",
-    "with open('/dev/null') as nowhere:\n        print(total, file=nowhere)",
     "print([y for y in range(3)], {z: 1 for z in 'ab'})",
 ]
 CARRYING = [
+    "with open('probe.log', 'a') as log:\n        print(total, file=log)",
+    "import pathlib\n    print(pathlib.Path('x').write_text(str(total)))",
     "seen = globals().get('seen', 0) + 1; print(seen)",
     "if epoch == 0:\n        seen = []\n    print(seen)",
     "print(last) if epoch else None; last = total",

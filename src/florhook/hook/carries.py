@@ -13,6 +13,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 _BY_TEXT = frozenset(
     {"globals", "locals", "vars", "setattr", "exec", "eval"}
 )  # by which names are reached unseen
+_BY_FILE = frozenset({"open", "write_text", "write_bytes"})  # a file keeps what was written to it
 _ONCE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.With)  # what they bind is bound after them
 
 
@@ -45,10 +46,12 @@ def _keeps(node: ast.AST) -> bool:
     """What keeps a value whatever the names are."""
     if isinstance(node, FunctionNode):
         return any(not isinstance(each, ast.Constant) for each in evaluated_at_definition(node))
+    if isinstance(node, ast.Attribute) and node.attr in _BY_FILE:
+        return True
     if isinstance(node, (ast.Attribute, ast.Subscript)):
         return not isinstance(node.ctx, ast.Load)
     if isinstance(node, ast.Name):
-        return node.id in _BY_TEXT
+        return node.id in _BY_TEXT or node.id in _BY_FILE
     return isinstance(node, (ast.ClassDef, ast.Global, ast.Nonlocal))
 
 
