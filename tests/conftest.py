@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +64,19 @@ class Flor:
     ) -> subprocess.CompletedProcess[str]:
         """The same without florhook, to compare with."""
         return run([sys.executable, *args], self.folder, self.environ(**changes), stdin, timeout)
+
+
+@contextlib.contextmanager
+def unwritable_copy(folder: Path) -> Iterator[Path]:
+    """A copy that all may read and nobody may write; outside of pytest's own folders, which keep other users out."""
+    with tempfile.TemporaryDirectory() as outside:
+        copy = Path(shutil.copytree(folder, Path(outside) / "copy"))
+        Path(outside).chmod(0o755)
+        for path in [copy, *copy.rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        yield copy
+        for path in [copy, *copy.rglob("*")]:
+            path.chmod(0o700)
 
 
 def run(

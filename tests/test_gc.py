@@ -6,12 +6,10 @@ import hashlib
 import itertools
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from array import array
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from conftest import ROOT, Flor
+from conftest import ROOT, Flor, unwritable_copy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -479,18 +477,12 @@ def test_gc_of_a_read_only_store(home: Path) -> None:
         "os.setuid(65534) if os.getuid() == 0 else None\n"
         "cli.main()"
     )
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders keep other users out
-        copy = Path(shutil.copytree(home, Path(folder) / "copy"))
-        Path(folder).chmod(0o755)
-        for path in [copy, *copy.rglob("*")]:
-            path.chmod(0o555 if path.is_dir() else 0o444)
+    with unwritable_copy(home) as copy:
         environment = {**os.environ, "FLOR_HOME": str(copy), "PYTHONPATH": str(ROOT / "src")}
         for words, expected in (["gc"], (3, 1)), (["gc", "--dry-run"], (0, 0)):
             command = [sys.executable, "-c", code, *words]
             done = subprocess.run(command, capture_output=True, text=True, env=environment)
             assert (done.returncode, done.stderr.count("\n")) == expected, done.stderr
-        for path in [copy, *copy.rglob("*")]:
-            path.chmod(0o700)
 
 
 def test_a_store_of_an_older_format(home: Path) -> None:

@@ -8,14 +8,12 @@ import itertools
 import marshal
 import os
 import resource
-import shutil
 import signal
 import socket
 import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
+from conftest import unwritable_copy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -676,16 +675,10 @@ def test_read_only_store(home: Path, begin: Callable[..., Recording]) -> None:
         "store = Store.open(sys.argv[1])\n"
         "print(bytes(store.read(store.checkpoints('run-1')[0].digests[0])) == b'x' * 9000)"
     )
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders keep other users out
-        copy = Path(shutil.copytree(home, Path(folder) / "copy"))
-        Path(folder).chmod(0o755)
-        for path in [copy, *copy.rglob("*")]:
-            path.chmod(0o555 if path.is_dir() else 0o444)
+    with unwritable_copy(home) as copy:
         result = subprocess.run(
             [sys.executable, "-c", code, str(copy)], capture_output=True, text=True, check=False
         )
-        for path in [copy, *copy.rglob("*")]:
-            path.chmod(0o700)
     assert (result.stdout, result.stderr) == ("True\n", "")
 
 

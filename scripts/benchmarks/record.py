@@ -8,14 +8,13 @@ writer. Where the spread of the wall clock is wider than the limit, the accounte
 from __future__ import annotations
 
 import statistics
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from florhook.store.store import Store
 
 from .figures import Figure, Options, compared
-from .runs import Bench, Ran, bench, say, seconds_of, size
+from .runs import Bench, Ran, places, seconds_of, size
 
 PAIRS = 5
 EPSILON = 100 / 15  # percent, florhook's default budget
@@ -51,13 +50,9 @@ NAMES = {
 
 
 def measure(options: Options) -> list[Figure]:
-    figures = []
-    for part in options.wanted(NAMES):
-        say(part)
-        with tempfile.TemporaryDirectory() as folder:
-            place = bench(Path(folder), NAMES[part].program, options.threads)
-            figures += _figures(part, NAMES[part], place, options)
-    return figures
+    programs = {name: workload.program for name, workload in NAMES.items()}
+    found = places(options.wanted(NAMES), programs, options.threads)
+    return [figure for part, place in found for figure in _figures(part, NAMES[part], place, options)]
 
 
 def _figures(name: str, workload: Workload, place: Bench, options: Options) -> list[Figure]:

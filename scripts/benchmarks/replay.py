@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from florhook.store.store import Store
 
 from .figures import Figure, Options, compared
-from .runs import Bench, Ran, bench, say, seconds_of, with_line
+from .runs import Bench, Ran, places, seconds_of, with_line
 
 PAIRS = 5
 BANDWIDTH = 1e9  # bytes a second that a restore may be expected to make
@@ -37,13 +36,9 @@ NAMES = {
 
 
 def measure(options: Options) -> list[Figure]:
-    figures = []
-    for part in options.wanted(NAMES):
-        say(part)
-        with tempfile.TemporaryDirectory() as folder:
-            place = bench(Path(folder), NAMES[part].program, options.threads)
-            figures += _figures(part, NAMES[part], place, options)
-    return figures
+    programs = {name: workload.program for name, workload in NAMES.items()}
+    found = places(options.wanted(NAMES), programs, options.threads)
+    return [figure for part, place in found for figure in _figures(part, NAMES[part], place, options)]
 
 
 def _figures(name: str, workload: Workload, place: Bench, options: Options) -> list[Figure]:

@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,14 @@ def bench(folder: Path, program: str, threads: int) -> Bench:
     place.mkdir(exist_ok=True)
     shutil.copy(PROGRAMS / program, place)
     return Bench(place, threads)
+
+
+def places(names: Iterable[str], programs: Mapping[str, str], threads: int) -> Iterator[tuple[str, Bench]]:
+    """Each of the names, said, with its program in a folder that lives as long as the caller is at it."""
+    for name in names:
+        say(name)
+        with tempfile.TemporaryDirectory() as folder:
+            yield name, bench(Path(folder), programs[name], threads)
 
 
 def with_line(source: str, before: str, line: str) -> str:

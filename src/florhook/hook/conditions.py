@@ -46,20 +46,13 @@ def _is_plain(guard: ast.expr, names: Collection[str]) -> bool:
 
 def fixed_labels(node: ast.For, labels: Collection[str], tree: ast.Module) -> set[str]:
     """The loop's variables that nothing but its header binds."""
-    body = [inner for part in (*node.body,) for inner in ast.walk(part)]
-    rebound = {
-        inner.id for inner in body if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load)
-    }
+    from .names import bound_names  # only replays come here, and recordings start without it
+
+    rebound = {name for part in node.body for inner in ast.walk(part) for name in bound_names(inner)}
     declared = {
         name
         for inner in ast.walk(tree)
         if isinstance(inner, (ast.Global, ast.Nonlocal))
         for name in inner.names
     }
-    others = {
-        name
-        for inner in body
-        for field in ("name", "asname", "rest")
-        if isinstance(name := getattr(inner, field, None), str)
-    }
-    return set(labels) - rebound - declared - others
+    return set(labels) - rebound - declared

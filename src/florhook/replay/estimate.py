@@ -33,15 +33,14 @@ class Estimate:
 
     def __init__(self, record: Record, question: Question) -> None:
         self.record, self.question = record, question
-        self._inside: dict[int, list[Loop]] = {}
-        for loop in record.loops.values():
-            self._inside.setdefault(loop.row.parent, []).append(loop)
         self._restores = 0
 
     @cached_property
     def loops(self) -> list[LoopPlan]:
         """The main loops, in order."""
-        return [self._plan(loop) for loop in sorted(self._inside.get(-1, []), key=lambda loop: loop.row.ctx)]
+        return [
+            self._plan(loop) for loop in sorted(self.record.inside.get(-1, []), key=lambda loop: loop.row.ctx)
+        ]
 
     @cached_property
     def around(self) -> float:
@@ -81,7 +80,9 @@ class Estimate:
 
     def _saved(self, loop: Loop, start: int, stop: int) -> float:
         """What the loops inside take now, less what they took; in seconds, mostly negative."""
-        inside = [each for each in self._inside.get(loop.row.ctx, ()) if start <= each.row.iteration < stop]
+        inside = [
+            each for each in self.record.inside.get(loop.row.ctx, ()) if start <= each.row.iteration < stop
+        ]
         return sum(self._of(each)[0] - (_left(each) - each.row.entered) for each in inside)
 
 

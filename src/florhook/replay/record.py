@@ -118,19 +118,18 @@ class Record:
                 kept = loop.witnesses if checkpoint.is_witness else loop.checkpoints
                 kept[checkpoint.iteration] = checkpoint
 
-    def iterations_inside(self, ctx: int, iteration: int) -> int:
-        """How many iterations of loops inside an iteration are recorded."""
-        return sum(
-            loop.known + sum(self.iterations_inside(loop.row.ctx, k) for k in range(loop.known))
-            for loop in self._inside.get((ctx, iteration), ())
-        )
-
     @cached_property
-    def _inside(self) -> dict[tuple[int, int], list[Loop]]:
-        found: dict[tuple[int, int], list[Loop]] = {}
+    def inside(self) -> dict[int, list[Loop]]:
+        """Loops by the number of the one around them, -1 for none."""
+        found: dict[int, list[Loop]] = {}
         for loop in self.loops.values():
-            found.setdefault((loop.row.parent, loop.row.iteration), []).append(loop)
+            found.setdefault(loop.row.parent, []).append(loop)
         return found
+
+    def iterations_inside(self, ctx: int, iteration: int | None = None) -> int:
+        """How many iterations of loops inside an iteration, or all of them, are recorded."""
+        loops = (loop for loop in self.inside.get(ctx, ()) if iteration in (None, loop.row.iteration))
+        return sum(loop.known + self.iterations_inside(loop.row.ctx) for loop in loops)
 
     def source_of(self, module: str) -> SourceRow | None:
         return next((source for source in self.sources if source.module == module), None)
