@@ -10,6 +10,7 @@ import dataclasses
 import decimal
 import functools
 import io
+import json
 import logging
 import multiprocessing
 import pickle
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Flor
 from test_state import Keyed, Plain, Session, carried, round_trip
 
 from florhook.state.kinds import settings as worlds
@@ -753,3 +755,26 @@ def test_what_rich_draws_by_the_clock_is_no_state() -> None:
         bar.update(task.id, advance=2)
         assert task.finished
     assert streams[0] == streams[1]
+
+
+LIBRARY = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+absolute = libc.labs
+absolute.argtypes, absolute.restype = [ctypes.c_long], ctypes.c_long
+total = 0
+for epoch in range(4):
+    time.sleep(0.01)
+    total += absolute(-epoch) + libc.abs(-1)
+print(total, libc.abs(-7))
+"""
+
+
+def test_shared_libraries_are_those_of_the_process(flor: Flor) -> None:
+    """Their handles and addresses are numbers that mean nothing in another process; by hand: 0+1+2+3 and 4 times 1."""
+    flor.write("train.py", LIBRARY)
+    assert flor("train.py", FLOR_EPSILON="inf").stdout == "10 7\n"
+    flor.write("train.py", LIBRARY + "print('@@', total, libc.abs(-8), absolute(-9))\n")
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "@@ 10 8 9\n", "")
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"] == 4

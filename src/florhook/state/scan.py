@@ -2,10 +2,10 @@
 
 Immutable values are written out wherever they stand (no memo: which equal strings are one object differs between
 processes). Every mutable object gets a number when it is first met. The stream holds, for each root, its value,
-then wave by wave the contents of the objects met so far; inside, a mutable object is a reference to its number. So
-the stream depends on nothing but the values and on how they are shared: two processes in the same state write the same
-stream, which is what verification compares. Which numbers stand for objects that were alive at a loop's entry,
-and how to make the others, is said beside the stream (`Scan.table`).
+then wave by wave the contents of the objects met so far, most of them packed (`packed.py`); inside, a mutable object is
+a reference to its number. So the stream depends on nothing but the values and on how they are shared: two processes in
+the same state write the same stream, which is what verification compares. Which numbers stand for objects that were
+alive at a loop's entry, and how to make the others, is said beside the stream (`Scan.table`).
 
 The C pickler does the walking: `persistent_id` sees every object, containers are replaced by references there.
 """
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import array
 import ctypes
+import functools
 import gc
 import importlib
 import io
+import itertools
 import marshal
 import math
 import pickle
@@ -32,6 +34,7 @@ from .kinds import REGISTRY, Kind, load_imported
 from .kinds.base import flat, live_reference, rebuild, reduce
 from .kinds.opaque import UNKNOWN
 from .kinds.special import SPECIAL
+from .packed import pack
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 # Where a table says how to find an object: born since the entry; -2 - n: number n of the iterator's.
@@ -49,6 +52,7 @@ class Environment(Protocol):
     """What the scan must know of the program: which modules are the user's, and names for their code."""
 
     user_modules: set[str]
+    packs: bool  # whether contents are packed, as all recordings have them since there is `packed.py`
 
     def code_key(self, code: types.CodeType) -> tuple[Any, ...] | None: ...
 
@@ -92,27 +96,48 @@ class Entry:
     def __init__(self, scan: Scan) -> None:
         self.roots = [segment.name for segment in scan.segments]
         self.shape = scan.shape()
-        self.known: dict[Any, tuple[int, type, Any, weakref.ref[Any] | None]] = {}
-        for number, (key, obj, kind) in enumerate(zip(scan.keys, scan.objects, scan.kinds, strict=True)):
-            same = kind.same(obj)
-            reference = live_reference(obj) if same is None else None
-            self.known[key] = (number, type(obj), same, reference)
         self.suspended = dict(scan.suspended)
-        self.by_value = {number for number, kind in enumerate(scan.kinds) if kind.how == "by value"}
+        self.types = list(map(type, scan.objects))
+        self._keys = list(scan.keys)
+        self._by_value = {number for number, kind in enumerate(scan.kinds) if kind.how == "by value"}
+        self._same: dict[int, Any] = {}
+        self._references: dict[int, weakref.ref[Any] | None] = {}
+        for number, kind in enumerate(scan.kinds):
+            if not kind.alike:
+                obj = scan.objects[number]
+                same = self._same[number] = kind.same(obj)
+                if same is None:
+                    self._references[number] = live_reference(obj)
+
+    @functools.cached_property
+    def _numbers(self) -> dict[Any, int]:
+        return dict(zip(self._keys, itertools.count(), strict=False))
 
     def number(self, key: Any, obj: Any, kind: Kind) -> int:
         """The object's number at the entry, or -1 for one that was born since."""
-        number, cls, same, reference = self.known.get(key, (-1, None, None, None))
-        if cls is None or number in self.by_value:
+        number = self._numbers.get(key, -1)
+        if number < 0 or number in self._by_value:
             return -1
-        if cls is not type(obj):  # its class may have been changed, which only a weak reference can tell
+        reference = self._references.get(number)
+        if self.types[number] is not type(
+            obj
+        ):  # its class may have been changed, which only a weak reference can tell
             return number if reference is not None and reference() is obj else -1
         if reference is not None and reference() is not obj:
             return -1
+        same = self._same.get(number)
         return number if same is None or same == kind.same(obj) else -1
 
-    def class_of(self, key: Any) -> type:
-        return self.known[key][1]
+    def numbers(self, keys: Sequence[Any], objects: Sequence[Any], kinds: Sequence[Kind]) -> list[int]:
+        """The same of many objects."""
+        types = self.types
+        met = map(self._numbers.get, keys, itertools.repeat(-1))
+        return [
+            number
+            if number < 0 or (kind.alike and types[number] is type(obj))
+            else self.number(key, obj, kind)
+            for number, key, obj, kind in zip(met, keys, objects, kinds, strict=False)
+        ]
 
 
 class Scan:
@@ -134,6 +159,7 @@ class Scan:
         self.suspended: dict[int, tuple[Any, ...]] = {}
         self.live_graphs: list[int] = []  # numbers of tensors that hang on an autograd graph
         self._numbers: dict[Any, int] = {}
+        self._plain_kinds: dict[type, Kind] = {}
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
         self._alive: list[int] = []
@@ -158,22 +184,33 @@ class Scan:
             pickler.dump(root.value)
             while self._done < len(self.objects):
                 first, self._done = self._done, len(self.objects)
-                pickler.dump(tuple(self._content(number) for number in range(first, self._done)))
+                self._write_wave(pickler, self.kinds[first:], self.objects[first:])
             self.segments.append(Segment(root.name, out.tell(), len(self.leaves), len(self.live_graphs)))
         self._hide()
         return out.getvalue()
 
-    def _content(self, number: int) -> Any:
-        return self.kinds[number].content(self.objects[number], self)
+    def _write_wave(self, pickler: _Pickler, kinds: Sequence[Kind], objects: Sequence[Any]) -> None:
+        contents = [kind.content(obj, self) for kind, obj in zip(kinds, objects, strict=True)]
+        if self.environment.packs:
+            packed = pack([kind.form for kind in kinds], contents, self.number)
+            if packed is not None:
+                pickler.dump(packed)
+        pickler.dump(tuple(contents))
 
     def number(self, obj: Any) -> int | None:
         """The object's number; None for a value that the stream holds by itself."""
-        if type(obj) in ATOMS:
+        cls = type(obj)
+        if cls in ATOMS:
             return None
-        kind = kind_of(obj, self.environment)
+        key: Any = id(obj)
+        kind = self._plain_kinds.get(cls)
         if kind is None:
-            return None
-        key = kind.key(obj)
+            kind = kind_of(obj, self.environment)
+            if kind is None:
+                return None
+            key = kind.key(obj)
+            if kind.alike:  # which all objects of the type are, and their addresses are their keys
+                self._plain_kinds[cls] = kind
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.objects)
@@ -308,7 +345,7 @@ class Scan:
 
         `iterator` numbers the objects, by key, that the loop's iterator makes when it is driven to its place.
         """
-        numbers = [entry.number(*each) for each in zip(self.keys, self.objects, self.kinds, strict=True)]
+        numbers = entry.numbers(self.keys, self.objects, self.kinds)
         if iterator:
             numbers = [
                 DRIVEN - iterator[key] if number < 0 and key in iterator else number
@@ -323,14 +360,11 @@ class Scan:
         changed = {
             index: self._apart(type(self.objects[index]))
             for index, number in enumerate(numbers)
-            if number >= 0 and self._changed_class(index, entry)
+            if number >= 0 and entry.types[number] is not type(self.objects[index])
         }
         if len(self.objects) != len(numbers):
             raise ValueError("an empty object needs one that the walk did not meet")
         return pickle.dumps((array.array("q", numbers), born, changed, self._hints), 5)
-
-    def _changed_class(self, number: int, entry: Entry) -> bool:
-        return type(self.objects[number]) is not entry.class_of(self.keys[number])
 
     def _shell(self, number: int) -> bytes:
         """Pickled by itself, since it may refer to objects that are made from other recipes."""

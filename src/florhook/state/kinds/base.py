@@ -8,6 +8,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from ..packed import Form
 from .opaque import fingerprint, is_resource
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class Kind:
     moves = False  # an iterator, which is brought to a place by running it
     late = 0  # when it is applied: 1 after 0, since what is hashed asks its items' contents; then 2; settings last
     varies = False  # whether objects of one type are of several kinds, which `variant` tells
+    alike = (
+        False  # whether all of an object is restored in place, so that another of its type can stand for it
+    )
+    form: Form | None = None  # of its content, where that may be packed
     reads = False  # whether making one reads what it is made from, which must have its content by then
 
     def variant(self, obj: Any) -> Kind | None:
@@ -46,7 +51,7 @@ class Kind:
 
         None where only a weak reference can tell, since not everything of the object is restored in place.
         """
-        return None
+        return True if self.alike else None
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return None

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..packed import Form
 from .base import HEAP_TYPE, Kind, Missing, Registry, is_python_class
 from .opaque import UNKNOWN
 
@@ -39,10 +40,7 @@ STANDARD_STREAMS = 2  # the highest of their descriptors
 class List(Kind):
     """Its items."""
 
-    name, how = "list", "in place"
-
-    def same(self, obj: Any) -> bool:
-        return True
+    name, how, alike, form = "list", "in place", True, Form.ITEMS
 
     def create(self, spec: Any, loader: Loader) -> list[Any]:
         return []
@@ -57,10 +55,8 @@ class List(Kind):
 class Dict(Kind):
     """Its keys and values in their order."""
 
-    name, how, late = "dict", "in place", 1
-
-    def same(self, obj: Any) -> bool:
-        return True
+    name, how, late, alike = "dict", "in place", 1, True
+    form: Form | None = Form.PAIRS
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
         return {}
@@ -100,7 +96,7 @@ class OrderedDict(Dict):
 class DefaultDict(Dict):
     """The same, and its factory."""
 
-    name = "defaultdict"
+    name, form = "defaultdict", None
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
         return collections.defaultdict()
@@ -116,10 +112,7 @@ class DefaultDict(Dict):
 class Set(Kind):
     """Its items, in the order of iteration as far as adding them gives it again."""
 
-    name, how, late = "set", "in place", 1
-
-    def same(self, obj: Any) -> bool:
-        return True
+    name, how, late, alike, form = "set", "in place", 1, True, Form.ITEMS
 
     def create(self, spec: Any, loader: Loader) -> set[Any]:
         return set()
@@ -230,7 +223,7 @@ class FrozenSet(Kind):
 class Deque(Kind):
     """Its items and its limit."""
 
-    name, how = "deque", "in place"
+    name, how, form = "deque", "in place", Form.ITEMS
 
     def shell(self, obj: collections.deque[Any], scan: Scan) -> int | None:
         return obj.maxlen
@@ -252,10 +245,7 @@ class Deque(Kind):
 class ByteArray(Kind):
     """Its bytes; views of it stay valid where the length is the same."""
 
-    name, how = "bytearray", "in place"
-
-    def same(self, obj: Any) -> bool:
-        return True
+    name, how, alike = "bytearray", "in place", True
 
     def shell(self, obj: bytearray, scan: Scan) -> int:
         return len(obj)  # views of it are made before it has its content
@@ -299,6 +289,7 @@ class Instance(Kind):
     """An object of a class written in Python: its `__dict__`, its slots, and a container that it derives from."""
 
     name, how = "instance", "in place"
+    form: Form | None = Form.ATTRIBUTES
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return type(obj), scan.home_of(obj)
@@ -370,7 +361,7 @@ def is_special(name: str) -> bool:
 class DerivedContainer(Instance):
     """An instance of a class written in Python that derives from a container."""
 
-    late = 1
+    late, form = 1, None
 
     def __init__(self, base: type, kind: Kind) -> None:
         self.base, self.kind = base, kind
@@ -402,10 +393,7 @@ class DerivedContainer(Instance):
 class Cell(Kind):
     """What a closure shares: a value, or none yet."""
 
-    name, how = "cell", "in place"
-
-    def same(self, obj: Any) -> bool:
-        return True
+    name, how, alike, form = "cell", "in place", True, Form.ITEMS
 
     def create(self, spec: Any, loader: Loader) -> types.CellType:
         return types.CellType()

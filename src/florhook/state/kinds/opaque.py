@@ -30,6 +30,7 @@ INERT = frozenset(
         "builtins.classmethod_descriptor",
         "builtins.PyCapsule",
         "ctypes.CDLL",
+        "ctypes.PyDLL",
         "_ctypes.PyCFuncPtrType",
         "posix.DirEntry",
         "ssl.SSLContext",
@@ -46,6 +47,7 @@ MOVING = frozenset({"numpy.flatiter", "numpy.nditer", "numpy.broadcast"})  # wit
 # hold are numbers that mean nothing in another process, so that they are never restored as plain instances.
 RESOURCES = frozenset(
     {
+        "ctypes.CDLL",
         "subprocess.Popen",
         "multiprocessing.process.BaseProcess",
         "multiprocessing.popen_fork.Popen",
@@ -98,6 +100,10 @@ def _memory(obj: Any) -> Any:
     return bytes(memoryview(obj).cast("B"))
 
 
+def _library_function(obj: Any) -> Any:
+    return obj.restype, obj.argtypes, getattr(obj, "errcheck", None)
+
+
 def _popen(obj: Any) -> Any:
     # A child that runs does so in a replay too; what went through its pipes is known to nobody.
     piped = any(pipe is not None for pipe in (obj.stdin, obj.stdout, obj.stderr))
@@ -133,6 +139,7 @@ FINGERPRINTS: dict[str, Callable[[Any], Any]] = {
     "_ctypes.Array": _memory,
     "_ctypes.Structure": _memory,
     "_ctypes.Union": _memory,
+    "ctypes.CDLL.__init__.<locals>._FuncPtr": _library_function,
     "subprocess.Popen": _popen,
     "concurrent.futures.thread.ThreadPoolExecutor": _threads,
     "concurrent.futures.process.ProcessPoolExecutor": _processes,
