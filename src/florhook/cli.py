@@ -11,10 +11,15 @@ from .errors import FlorError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
 
-VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes")
-SWITCHES = ("force", "trust", "plan", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
-LATER = ("logs", "diff", "view", "verify", "export", "replay")
+VALUES = (
+    *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
+    *("probe", "until", "runs"),
+)
+SWITCHES = ("force", "trust", "plan", "monotone", "help", "version")
+SUBCOMMANDS = ("runs", "show", "replay", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
+LATER = ("logs", "diff", "view", "verify", "export")
+
+REPLAYS = ("plan", "probe", "until", "monotone")  # what only replays have
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -22,6 +27,8 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        FLOR_MODE=resume python -m florhook script.py [args...]      continue a run that crashed or was killed
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
+       python -m florhook replay [RUN] [--probe train.py:57:'loss.item() if epoch > 3']... [--until 'loss > 9']
+                                                            asks a run for more without an edit of its program
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
@@ -43,6 +50,12 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --max-bytes N      the most that the store may take, 500M or 20G: older checkpoints are thinned out evenly
   --log WHAT         what a replay prints: hindsight (default) or all
   --plan             show what a replay would run and about how long that takes, and stop
+  --probe FILE:LINE:EXPRESSION [if CONDITION]
+                     show expressions before a line runs, as if you had added a print there
+  --until EXPRESSION the first iteration after which it is true; FILE:LINE:EXPRESSION asks before that line instead
+  --runs CHOICE      with florhook replay: ask several runs, also of older versions of the program: last:5, all,
+                     args:TEXT (in their arguments), or ids with commas
+  --monotone         the --until expression, once true, stays true: search by bisection
   --stats FILE       write the figures of the run to FILE as JSON
   --force            replay in spite of an edit that changes the program, or replay or resume with other arguments
   --trust            replay a store that another user wrote
@@ -84,7 +97,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
                 if at == len(words):
                     raise UsageError(f"{words[at - 1]} needs a value")
                 value, at = words[at], at + 1
-            flags[name] = value
+            flags[name] = "\0".join([flags[name], value]) if name == "probe" and name in flags else value
         else:
             raise UsageError(f"unknown option {words[at - 1]}; see python -m florhook --help")
     return flags, words[at:]
@@ -94,8 +107,14 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     settings = from_sources(os.environ, flags, Path.cwd())
     if "at" in flags and settings.mode != "resume" and rest[:1] not in (["shell"], ["pin"]):
         raise UsageError("--at goes with --mode resume, with shell or with pin")
-    if settings.plan and settings.mode != "replay":
-        raise UsageError("--plan goes with --mode replay")
+    if rest[:1] == ["replay"] and not os.path.exists("replay"):
+        _replay(flags, rest[1:])
+        return
+    if "runs" in flags:
+        raise UsageError("--runs goes with florhook replay")
+    for name in REPLAYS:
+        if name in flags and settings.mode != "replay":
+            raise UsageError(f"--{name} goes with replay: florhook replay, or --mode replay")
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
     if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):
@@ -109,6 +128,34 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
         raise UsageError(f"the subcommand {rest[0]} is not there yet")
     else:
         run_target(target_of(rest), settings)
+
+
+def _replay(flags: dict[str, str], words: list[str]) -> None:
+    """`florhook replay [RUN] [options]`: the recorded program with its arguments, and what is asked of it."""
+    before, names = split(words)
+    behind, rest = split(names[1:])
+    if rest:
+        raise UsageError(f"replay takes one run, and options; not {rest[0]!r}")
+    parts = (flags, before, behind)
+    probes = [part["probe"] for part in parts if "probe" in part]
+    merged = {name: value for part in parts for name, value in part.items()} | {"mode": "replay"}
+    if probes:
+        merged["probe"] = "\0".join(probes)
+    if names:
+        merged["run"] = names[0]
+    if "help" in merged:
+        print(HELP, end="")
+        return
+    settings = from_sources(os.environ, merged, Path.cwd())
+    if settings.runs is not None and not os.environ.get("FLORHOOK_TASK"):
+        if settings.until is not None or settings.plan:
+            raise UsageError("--runs goes without --until and --plan")
+        from .replay.older import replay_runs
+
+        raise SystemExit(replay_runs(settings))
+    from .replay.target import target_asked_for
+
+    run_target(target_asked_for(settings), settings)
 
 
 def target_of(words: list[str]) -> Target:
@@ -133,6 +180,10 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         from .begin import record
 
         record(target, settings)
+    elif settings.mode == "replay" and settings.until is not None:
+        from .replay.until import search
+
+        raise SystemExit(search(target, settings))
     elif settings.plan:
         from .replay.supervisor import estimate
         from .views.plan import show_plan

@@ -37,10 +37,17 @@ class Settings:
     force: bool = False
     trust: bool = False
     plan: bool = False
+    probe: tuple[str, ...] = ()
+    until: str | None = None
+    monotone: bool = False
+    runs: str | None = None
 
 
 def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path) -> Settings:
-    """`flags` maps the names of options that were given, without dashes, to their text ("" for switches)."""
+    """`flags` maps the names of options that were given, without dashes, to their text ("" for switches).
+
+    Several probes are separated by NUL.
+    """
 
     def text(name: str, default: str) -> str:
         return flags.get(name) or environ.get(f"FLOR_{name.upper()}") or default
@@ -76,6 +83,10 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         force="force" in flags,
         trust="trust" in flags,
         plan="plan" in flags,
+        probe=tuple(flags["probe"].split("\0")) if "probe" in flags else (),
+        until=flags.get("until"),
+        monotone="monotone" in flags,
+        runs=flags.get("runs"),
     )
 
 

@@ -18,18 +18,18 @@ from typing import Any, NoReturn
 from .descriptors import high_copy, low_ones_reserved
 from .errors import RefusedError, UsageError
 from .hash_seed import pin_hash_seed
-from .launch import Target, run
+from .launch import run
 from .record import watch
 from .replay.record import Record
 from .replay.resume import TASK, Attempt, end_children, start_again
 from .replay.resume_edits import Changes
 from .replay.resume_plan import Moment, find_moment, parse_moment, place_text
 from .replay.supervisor import refuse_ranks
+from .replay.target import target_of
 from .runtime import entropy
 from .runtime.resumer import Resumed, Resumer
 from .runtime.visitor import Visitor
 from .settings import Settings
-from .store.rows import RunRow
 from .store.store import Store
 
 
@@ -73,15 +73,6 @@ def _arguments(settings: Settings, words: list[str]) -> tuple[str, str]:
         else:
             which = word
     return which or settings.run, at
-
-
-def target_of(run: RunRow, settings: Settings) -> Target:
-    """The recorded program with its arguments."""
-    if run.program.startswith("-m "):
-        return Target("module", run.program[3:], list(run.argv))
-    if run.program == "-c":
-        raise UsageError(f"run {run.id} is one of code given by -c; shell needs a script or module")
-    return Target("script", os.path.join(settings.home.parent, run.program), list(run.argv))
 
 
 def _place(record: Record, wanted: dict[str, int]) -> tuple[Moment | None, dict[str, int]]:

@@ -22,8 +22,11 @@ def guards_of(node: ast.stmt, suite: Sequence[ast.stmt]) -> list[ast.expr]:
 def guarded(stmt: ast.stmt) -> list[ast.expr]:
     """The conditions of an added `if` that does nothing otherwise, and of what stands alone inside."""
     found = []
-    while isinstance(stmt, ast.If) and not stmt.orelse:
-        found.append(stmt.test)
+    while isinstance(stmt, (ast.If, ast.Try)) and not stmt.orelse:
+        if isinstance(stmt, ast.If):
+            found.append(stmt.test)
+        elif stmt.finalbody:
+            break
         if len(stmt.body) > 1:
             break
         stmt = stmt.body[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from .align import Fingerprints, Step, active, align, blocks, is_inert
 from .effects import Program
 from .names import FunctionNode, Scope, bound_names, evaluated, imported, names_of_scopes
+from .placed import Placed, put
 from .probes import Judge, Place
 from .quiet import without_syntax_warnings
 
@@ -58,19 +60,25 @@ class SourceDiff:
     pairs: dict[ast.AST, ast.AST] = field(default_factory=dict)  # statement of `tree` -> of `old_tree`
     printing_changed: bool = False
     refusals: list[Refusal] = field(default_factory=list)
+    lines: Mapping[int, int] = field(default_factory=dict)  # of what was put in: in `tree` -> in messages
 
 
-def compare(old: bytes, new: bytes, path: str) -> SourceDiff:
-    """Compare the recorded source of a module with its current one; SyntaxError if the latter has one."""
+def compare(old: bytes, new: bytes, path: str, placed: Sequence[Placed] = ()) -> SourceDiff:
+    """Compare the recorded source of a module with its current one; SyntaxError if the latter has one.
+
+    `placed` are probes that are put into the current one.
+    """
+    same = old == new and not placed
     try:
         tree, old_tree = _parse(new, path), _parse(old, path)
     except (RecursionError, MemoryError):
         nothing = ast.Module([], [])
-        return SourceDiff(nothing, nothing, refusals=[] if old == new else [_too_deep(path)])
-    if old == new:
+        return SourceDiff(nothing, nothing, refusals=[] if same else [_too_deep(path)])
+    if same:
         return SourceDiff(tree, old_tree, pairs=_same_pairs(tree, old_tree))
+    lines = put(tree, placed, new.count(b"\n") + 1)
     try:
-        return _Comparison(old_tree, tree, path).result()
+        return _Comparison(old_tree, tree, path, lines).result()
     except RecursionError:
         return SourceDiff(tree, old_tree, refusals=[_too_deep(path)])
 
@@ -100,8 +108,8 @@ class _Level:
 
 
 class _Comparison:
-    def __init__(self, old_tree: ast.Module, tree: ast.Module, path: str) -> None:
-        self._old_tree, self._tree, self._path = old_tree, tree, path
+    def __init__(self, old_tree: ast.Module, tree: ast.Module, path: str, lines: Mapping[int, int]) -> None:
+        self._old_tree, self._tree, self._path, self._lines = old_tree, tree, path, lines
         self.prints = Fingerprints(old_tree, tree)
         self._old_names = names_of_scopes(old_tree)
         self._recorded, self._edited = Program(old_tree), Program(tree)
@@ -134,6 +142,7 @@ class _Comparison:
             self._pairs,
             self._printing_changed,
             sorted(self._refusals, key=lambda refusal: refusal.line),
+            self._lines,
         )
 
     def _inner_scope(self, old: ast.stmt, new: ast.stmt, scope: Scope) -> Scope:
@@ -192,7 +201,7 @@ class _Comparison:
             self._refuse(line, f"removed `{_text(old)}`")
 
     def _refuse(self, line: int, reason: str) -> None:
-        self._refusals.append(Refusal(self._path, line, reason))
+        self._refusals.append(Refusal(self._path, self._lines.get(line, line), reason))
 
     # Output statements
 

@@ -603,7 +603,7 @@ def _labels(node: LoopNode) -> tuple[tuple[str, tuple[int, ...]], ...]:
                 if isinstance(part, ast.Starred):
                     break
                 work.append((part, (*place, index)))
-    return tuple(sorted(found))
+    return tuple(sorted(found, key=lambda label: label[1]))  # in the order of the source
 
 
 def _has_docstring(body: list[ast.stmt]) -> bool:

@@ -25,7 +25,7 @@ from ..runtime.opened import COARSE_NS, DIGESTED, content_digest
 from ..state.restore import CannotRestoreError
 from ..store.rows import FileRow, RunRow
 from .overlay import Overlay
-from .sources import path_now
+from .versions import path_now
 
 CLOCK_NS = 1_000_000  # nanoseconds that a copy of a file may lose
 CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be

@@ -5,7 +5,8 @@
     deletions -> root/journal
 
 Only what Python code does through Python's file functions, and what the libraries in `overlay_native` do, is covered:
-child processes that are not forked, and other C code that opens files by path, see and change the real files.
+child processes that are not forked, and other C code that opens files by path, see the real files, and may not change
+them (`landlock.py`).
 """
 
 from __future__ import annotations

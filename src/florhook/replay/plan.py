@@ -196,6 +196,33 @@ def steps_for(loop: Loop, question: Question, unusable: Collection[int] = ()) ->
     return steps
 
 
+def steps_to(loop: Loop, boundaries: Sequence[int], unusable: Collection[int] = ()) -> list[Step]:
+    """What to do in a recorded loop to stand still at boundaries, in order, with as little as possible run on the way.
+
+    The boundary behind the last iteration is the loop's end.
+    """
+    usable = sorted(set(loop.checkpoints) - set(unusable) - {EXIT})
+    left = not loop.is_open and loop.row.exit in ("end", "break")
+    can_exit = left and EXIT in loop.checkpoints and EXIT not in unusable
+    steps: list[Step] = []
+    at = 0
+    for boundary in boundaries:
+        if left and boundary >= loop.known:
+            steps.append(Step(EXIT) if can_exit else Step(max((k for k in usable if k > at), default=None)))
+            at = loop.known
+            break
+        jump = max((k for k in usable if at < k <= boundary), default=None)
+        if jump is None and not steps and 0 in usable and loop.row.parent < 0:
+            jump = 0
+        steps.append(Step(jump, boundary))
+        at = boundary
+    if not left:
+        steps = [*steps[:-1], replace(steps[-1], last=True)] if steps else [Step(None, 0, last=True)]
+    elif at < loop.known:
+        steps.append(_ending(at, usable, can_exit))
+    return steps
+
+
 def _until_it_is_left(loop: Loop, question: Question, usable: list[int]) -> list[Step]:
     """All that was asked for, and the last iteration known.
 

@@ -11,7 +11,7 @@ from ..hook.diff import Refusal, compare
 from ..hook.rewrite import LoopNode, rewrite
 from ..hook.sites import Site
 from ..store.rows import RunRow, SourceRow
-from .sources import file_now
+from .versions import file_now
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
-from ..errors import RefusedError
 from ..hook.carries import carries
-from ..hook.diff import Refusal, SourceDiff, compare
-from ..hook.locate import find_spec
+from ..hook.diff import Refusal, SourceDiff
 from ..hook.rewrite import rewrite
-from ..hook.scope import is_included
 from ..hook.sites import Instrumented
 from ..runtime.probes import CHILDREN, LOADERS
 from ..store.rows import RunRow, SourceRow
 from .plan import Question, Selection
 from .record import Record
+from .versions import Versions, file_now, is_library
 
 CALLED_BY_LOADERS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "__len__")
 
@@ -57,23 +54,22 @@ class Edits:
         return False
 
 
-def find_edits(sources: list[SourceRow], run: RunRow, cwd: str) -> Edits:
-    """Compare every recorded module with its file of now. SyntaxErrors are the user's to see."""
+def find_edits(sources: list[SourceRow], run: RunRow, cwd: str, versions: Versions) -> Edits:
+    """Compare every recorded module with what a replay will run. SyntaxErrors are the user's to see."""
     edits = Edits()
     for source in sources:
         path = file_now(source, run, cwd)
-        new = _read(path, source.module)
-        if new == source.source:
+        diff = versions.compared(source, versions.text(source, path), path)
+        if diff is None:
             continue
-        diff = compare(source.source, new, path)
-        edits.refusals += _of_a_library(diff.refusals, source) if _is_library(source, run) else diff.refusals
+        edits.refusals += _of_a_library(diff.refusals, source) if is_library(source, run) else diff.refusals
         edits.printing_changed |= diff.printing_changed
         edits.carries |= carries(diff.tree, diff.added)
         probed = probes_of(diff, source.module, path)
         edits.ends_early |= set(probed.ends_early)
         for place, line, condition in probed.probes:
             edits.places.setdefault(place, set()).add(condition)
-            edits.lines.append((path, line))
+            edits.lines.append((path, diff.lines.get(line, line)))
     return edits
 
 
@@ -84,39 +80,9 @@ def probes_of(diff: SourceDiff, module: str, path: str) -> Instrumented:
     return rewrite(diff.tree, module, path, added=diff.added)
 
 
-def _is_library(source: SourceRow, run: RunRow) -> bool:
-    """Whether a module was recorded for its name, wherever it lies."""
-    return source.module != "__main__" and is_included(source.module, run.meta.get("include", ()))
-
-
 def _of_a_library(refusals: list[Refusal], source: SourceRow) -> list[Refusal]:
     """One reason for all: nobody edited them one by one."""
     if not refusals:
         return []
     reason = f"{source.module} is another version than in the run ({refusals[0].reason})"
     return [Refusal(refusals[0].path, refusals[0].line, reason)]
-
-
-def file_now(source: SourceRow, run: RunRow, cwd: str) -> str:
-    """Where a recorded module's file is now: the one that this Python would import, if it belongs to a library."""
-    if _is_library(source, run):
-        spec = find_spec(source.module)
-        if spec is not None and spec.has_location and spec.origin is not None:
-            return spec.origin
-    return path_now(source.path, run, cwd)
-
-
-def path_now(path: str, run: RunRow, cwd: str) -> str:
-    """Where a recorded file is now, if the project's folder was moved or copied."""
-    inside = run.cwd.rstrip(os.sep) + os.sep
-    return os.path.join(cwd, path[len(inside) :]) if path.startswith(inside) else path
-
-
-def _read(path: str, module: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise RefusedError(
-            f"module {module} was recorded from {path}, which cannot be read: {error.strerror}"
-        ) from None

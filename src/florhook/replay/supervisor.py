@@ -10,13 +10,15 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..begin import new_id, program_name
 from ..errors import RefusedError
 from ..hash_seed import HASH_SEED
+from ..hook.logpoints import Logpoint, Search, parse_logpoint
 from ..launch import Target
 from ..ranks import Rank, member_id
 from ..record import write_stats
@@ -32,6 +34,7 @@ from .pool import Pool, TroubleError
 from .record import Record, modules_of
 from .resources import device_of, workers_for
 from .sources import Edits, find_edits
+from .versions import Versions, with_probes
 
 DIVERGED = 4
 UNCOUNTED = (
@@ -49,15 +52,27 @@ MOST_ATTEMPTS = 20
 MOST_REASONS = 3
 
 
-def replay(target: Target, settings: Settings) -> int:
-    """Replay a run of the program; the exit status."""
+@dataclass(frozen=True)
+class Asked:
+    """What is to be replayed: a run in an open store, the ids of the other ranks' parts, the texts and the edits."""
+
+    store: Store
+    run: RunRow
+    others: list[str]
+    versions: Versions
+    edits: Edits
+    rank: Rank | None
+
+
+def replay(target: Target, settings: Settings, versions: Versions | None = None) -> int:
+    """Replay a run of the program, from the files of now if nothing else is said; the exit status."""
     started = time.perf_counter()
-    rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))
-    store, run, others, edits = _asked(target, settings, rank)
-    group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, others)
-    pool = None if group is not None else _pool(store, settings, run, edits)
+    question = asked(target, settings, [parse_logpoint(text) for text in settings.probe], versions)
+    store, run, edits, rank = question.store, question.run, question.edits, question.rank
+    group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, question.others)
+    pool = None if group is not None else _pool(settings, question)
     store.close()
-    attempt, workers = _run_until_done(settings, run, group, pool)
+    attempt, workers = run_until_done(settings, question, group, pool)
     stats = _say_what_happened(attempt, edits, run)
     exit_code = _exit_code(attempt)
     write_stats(
@@ -77,29 +92,40 @@ def replay(target: Target, settings: Settings) -> int:
 
 def estimate(target: Target, settings: Settings) -> tuple[Estimate, int]:
     """What a replay would do, and by how many workers at the most."""
-    rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))
-    store, run, _, edits = _asked(target, settings, rank)
-    with store:
-        record = Record(store, run)
-        question = edits.question(record, selection_of(record, settings.select))
-        return Estimate(record, question), _most(settings, record)
+    question = asked(target, settings, [parse_logpoint(text) for text in settings.probe])
+    with question.store as store:
+        record = Record(store, question.run)
+        plan = question.edits.question(record, selection_of(record, settings.select))
+        return Estimate(record, plan), _most(settings, record)
 
 
-def _asked(target: Target, settings: Settings, rank: Rank | None) -> tuple[Store, RunRow, list[str], Edits]:
-    """The run, the ids of the other ranks' parts, and the edits; RefusedError where it is not to be replayed."""
+def asked(
+    target: Target,
+    settings: Settings,
+    probes: Sequence[Logpoint | Search],
+    versions: Versions | None = None,
+) -> Asked:
+    """What is to be replayed; RefusedError where that must not be.
+
+    `probes` are put into the files of now, if `versions` do not say what to replay.
+    """
     parse_selection(settings.select)
+    rank = Rank.of(os.environ, " ".join([program_name(target, settings), *target.argv]))
     # Of a run that was killed just now, even the row may be on its way.
     settle(settings.home, PATIENCE)
     store = Store.open(settings.home)
     run = store.find(settings.run, program_name(target, settings))
     run, others = _of_this_rank(store, run, rank)
     check_same_program(target, settings, run)
+    sources = modules_of(store.sources(run))
+    if versions is None:
+        versions = with_probes(probes, sources, run, os.getcwd())
     try:
-        edits = find_edits(modules_of(store.sources(run)), run, os.getcwd())
+        edits = find_edits(sources, run, os.getcwd(), versions)
     except SyntaxError as error:
         raise RefusedError(f"{error.filename}:{error.lineno}: {error.msg}") from None
     _refuse_unsafe(edits, settings)
-    return store, run, others, edits
+    return Asked(store, run, others, versions, edits, rank)
 
 
 def _of_this_rank(store: Store, run: RunRow, rank: Rank | None) -> tuple[RunRow, list[str]]:
@@ -147,8 +173,9 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
     )
 
 
-def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[Pool, int] | None:
+def _pool(settings: Settings, asked: Asked) -> tuple[Pool, int] | None:
     """Several workers, where there are several things to do; and how many."""
+    edits = asked.edits
     if settings.workers == 1:
         return None
     if edits.carries:
@@ -158,7 +185,7 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
         return None
     if edits.printing_changed and settings.log == "all":
         return None  # what stands between the items is not in the record as it would be printed now
-    record = Record(store, run)
+    record = Record(asked.store, asked.run)
     question = edits.question(record, selection_of(record, settings.select))
     most = _most(settings, record)
     items = divide(record, question, most)
@@ -171,7 +198,7 @@ def _pool(store: Store, settings: Settings, run: RunRow, edits: Edits) -> tuple[
         whole = {"avoid": [], "already": {}, **task}
         try:
             device = device_of(number, os.environ)
-            return _start_worker(run, whole, folder / f"overlay-{number}", device, stdin)
+            return _start_worker(asked, whole, folder / f"overlay-{number}", device, stdin)
         finally:
             os.close(stdin)
 
@@ -182,12 +209,16 @@ def _most(settings: Settings, record: Record) -> int:
     return workers_for(record, os.environ) if settings.workers == AUTO else settings.workers
 
 
-def _run_until_done(
-    settings: Settings, run: RunRow, group: Group | None, pool: tuple[Pool, int] | None
+def run_until_done(
+    settings: Settings,
+    asked: Asked,
+    group: Group | None = None,
+    pool: tuple[Pool, int] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> tuple[Attempt, int]:
     """Run workers until one gets through; each leaves out the checkpoints that the one before could not use.
 
-    The attempt that did, and how many workers it had.
+    `more` is what a worker is told besides. The attempt that did, and how many workers it had.
     """
     avoid: list[str] = []
     already: dict[str, int] = {}
@@ -207,7 +238,7 @@ def _run_until_done(
         if place is not None:
             os.lseek(0, place, os.SEEK_SET)  # an attempt before may have read from it
         folder = None if group is None else group.attempt(number)
-        attempt = _run_worker(settings, run, {"avoid": avoid, "already": already}, folder)
+        attempt = _run_worker(settings, asked, {"avoid": avoid, "already": already, **(more or {})}, folder)
         if "again" not in attempt.report:
             return attempt, 1
         avoid += attempt.report["again"]
@@ -223,7 +254,7 @@ def _run_until_done(
     )
 
 
-def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: Folder | None) -> Attempt:
+def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: Folder | None) -> Attempt:
     overlay = settings.home / "replays" / new_id() if folder is None else folder.overlay
     read, write = os.pipe()
     task = {**task, "status": write}
@@ -232,7 +263,7 @@ def _run_worker(settings: Settings, run: RunRow, task: dict[str, Any], folder: F
         task["ranks"] = folder.as_task()
         address = folder.address()
     with _interrupts_left_to_the_worker():
-        worker = _start_worker(run, task, overlay, address)
+        worker = _start_worker(asked, task, overlay, address)
         os.close(write)
         with os.fdopen(read, "rb") as reports:
             text = reports.readline()
@@ -254,13 +285,13 @@ def _place_in_stdin() -> int | None:
 
 
 def _start_worker(
-    run: RunRow, task: dict[str, Any], overlay: Path, more: Mapping[str, str], stdin: int | None = None
+    asked: Asked, task: dict[str, Any], overlay: Path, more: Mapping[str, str], stdin: int | None = None
 ) -> subprocess.Popen[bytes]:
     """One that has a standard input of its own does not belong to the terminal's foreground, either."""
     overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
-    task = {**task, "run": run.id, "overlay": str(overlay)}
+    task = {**task, "run": asked.run.id, "overlay": str(overlay), "versions": asked.versions.as_task()}
     environment = {**os.environ, **more, "FLORHOOK_TASK": json.dumps(task)}
-    seed = str(run.meta.get("hash_seed", ""))
+    seed = str(asked.run.meta.get("hash_seed", ""))
     environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
     environment["PYTHONHASHSEED"] = seed or "random"
     return subprocess.Popen(

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from ..descriptors import low_ones_reserved, moved_up
+from ..frames import users_frame
 from ..hash_seed import pin_hash_seed
-from ..hook.diff import SourceDiff, compare
+from ..hook.diff import SourceDiff
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
 from ..record import LISTING, as_recorded, watch
@@ -28,20 +29,24 @@ from ..runtime.listing import made_since
 from ..runtime.program import Program
 from ..runtime.replayer import EVERYTHING, Replayer
 from ..runtime.roots import program_starts
+from ..runtime.searcher import Inquiry, Searcher
 from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
 from .children import HOOKED, Children, rewrite_main
+from .collector import RareCollections
 from .files import NOTED, FileHistory, Files, opened_now
 from .group import Folder, Member
 from .joint import join
+from .landlock import only_write_below
 from .overlay import Overlay
 from .plan import Selection, selection_of
 from .record import Record
 from .share import Part, Share, asks
-from .sources import file_now, find_edits
+from .sources import find_edits
 from .stdin import watch_stdin
+from .versions import Versions, file_now
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 NO_PROCESS = 0  # no process has this number
@@ -76,15 +81,18 @@ class Worker:
         self.folder = Folder.from_task(task["ranks"]) if "ranks" in task else None
         names = self.folder.others if self.folder else []
         self.others = [Record(self.store, self.store.find(name)) for name in names]
-        self.edits = find_edits(self.record.sources, self.record.run, os.getcwd())
+        self.versions = Versions.from_task(task["versions"])
+        self.edits = find_edits(self.record.sources, self.record.run, os.getcwd(), self.versions)
         self.selection = self._selection()
         self.program = Program(replaying=True)
-        self.program.diff = _differ(self.record)
+        self.program.packs = bool(self.record.run.meta.get("packs"))
+        self.program.diff = self._differs
         if self.folder is not None:
             join(self.record, [(other, self.edits.question(other, self.selection)) for other in self.others])
         question = self.edits.question(self.record, self.selection)
         avoid = frozenset(task["avoid"])
-        self.replayer = Replayer(self.program, self.record, question, avoid, self.restart)
+        kind = Searcher if "search" in task else Replayer
+        self.replayer = kind(self.program, self.record, question, avoid, self.restart)
         self.output = ReplayOutput(
             settings.log == "all",
             lambda: self.record.output,
@@ -99,6 +107,7 @@ class Worker:
         self.overlay = Overlay(Path(task["overlay"]), through=[settings.home])
         self.files = self._files()
         self.clock = ReplayClock(self.program.user_modules, times_of(self.record)[0])
+        self.collections = RareCollections()
         self._connect()
 
     def _selection(self) -> Selection:
@@ -135,6 +144,10 @@ class Worker:
         replayer.meet = None if self.member is None else self.member.meet
         replayer.on_restore, replayer.on_end = self.restored, self.end
         replayer.bring_file_to = self.files.bring_to
+        replayer.found = self.found
+        if isinstance(replayer, Searcher):
+            replayer.look_for(Inquiry.from_task(self.task["search"]), self.tell)
+        replayer.on_work = self.collections.end
 
     # What the parts call -------------------------------------------------------------------------------------
 
@@ -200,6 +213,7 @@ class Worker:
 
     def _fork_begins(self) -> None:
         self.output.flush()
+        self.collections.end()
         self.children.begins()
 
     def restored(self, checkpoint: CheckpointRow, before: float) -> None:
@@ -216,6 +230,19 @@ class Worker:
         self._report({"ended": True, "exit_code": exit_code, "reached": self._reached(), **figures})
         os._exit(exit_code)
 
+    def found(self, text: str) -> None:
+        """What is looked for is true at the place that runs now."""
+        frame = users_frame(sys._getframe(1))
+        line = next(each.line for each in self.versions.placed)
+        where = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
+        self.tell({"labels": self.replayer.shown_labels(), "where": where})
+
+    def tell(self, answer: dict[str, Any]) -> NoReturn:
+        """The search is over."""
+        self.output.flush()
+        self._report({"found": answer, **_figures(self.replayer, self.output)})
+        os._exit(0)
+
     def _report(self, message: dict[str, Any]) -> None:
         os.write(self.task["status"], json.dumps(message).encode() + b"\n")
 
@@ -223,8 +250,15 @@ class Worker:
 
     def start(self) -> None:
         """Run the program."""
+        users = [
+            os.getcwd(),
+            self.record.run.cwd,
+            *(os.path.dirname(row.path) for row in self.record.sources),
+        ]
+        only_write_below(Path(self.task["overlay"]), self.settings.home, users)
         self._watch(self._set_state)
-        run(self.target, self.program.transform, self._at_start, self._at_exit)
+        self.collections.begin()
+        run(self.target, self._transform, self._at_start, self._at_exit)
 
     def _watch(self, notice: Callable[[str], None]) -> None:
         settings = as_recorded(self.settings, self.record.run)
@@ -240,7 +274,7 @@ class Worker:
         self.replayer.pid = NO_PROCESS
         self._watch(lambda library: None)
         if self.target.kind == "script":
-            rewrite_main(os.path.realpath(self.target.value), self.program.transform)
+            rewrite_main(os.path.realpath(self.target.value), self._transform)
         self._put_in_place()
         self.overlay.install()
 
@@ -273,6 +307,15 @@ class Worker:
     def _reached(self) -> bool:
         return self.output.hindsight.reached or self.children.begun or bool(self.selection.slices)
 
+    def _differs(self, name: str, path: str, source: bytes) -> SourceDiff | None:
+        recorded = self.record.source_of(name)
+        return None if recorded is None else self.versions.compared(recorded, source, path)
+
+    def _transform(self, source: bytes, path: str, name: str) -> CodeType:
+        """From the recorded text, where the files of now do not count."""
+        recorded = self.record.source_of(name) if self.versions.recorded else None
+        return self.program.transform(source if recorded is None else recorded.source, path, name)
+
     def _set_state(self, library: str) -> None:
         entropy.compare_version(library, self.record.states.get(entropy.version_name(library)))
         state = self.record.states.get(entropy.row_name(library))
@@ -284,16 +327,6 @@ def _opened(store: Store, run: RunRow, own: RunRow) -> list[FileRow]:
     """The files that a rank opened, at times of this rank's clock."""
     later = run.origin - own.origin
     return [replace(row, at=row.at + later) for row in opened_now(store.files(run), run)]
-
-
-def _differ(record: Record) -> Any:
-    def diff(name: str, path: str, source: bytes) -> SourceDiff | None:
-        recorded = record.source_of(name)
-        if recorded is None or recorded.source == source:
-            return None
-        return compare(recorded.source, source, path)
-
-    return diff
 
 
 def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:

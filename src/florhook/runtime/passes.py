@@ -52,5 +52,11 @@ class Passes:
         found = self._open.get((site, id(users_frame(sys._getframe(1)))))
         return found is not None and found[2]
 
+    def shown_labels(self) -> list[tuple[str, Any]]:
+        return []
+
+    def found(self, text: str) -> None:
+        pass
+
     def leave(self, site: int, frame: FrameType | None = None) -> None:
         self._open.pop((site, id(frame or users_frame(sys._getframe(1)))), None)

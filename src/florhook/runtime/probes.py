@@ -70,6 +70,7 @@ hindsight: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 # know.
 
 handler: Any = Passes()
+_failed: set[tuple[str, str]] = set()  # what `cannot_show` has said
 
 
 class UnknownLoopError(LookupError):
@@ -131,6 +132,25 @@ def enough(site: int) -> bool:
         except UnknownLoopError:
             pass
     return False
+
+
+def show(*pairs: tuple[str, Any]) -> None:
+    """What a probe of the command line prints: the loop variables around it, and its expressions."""
+    print(*[f"{name}={value}" for name, value in (*handler.shown_labels(), *pairs)])
+
+
+def cannot_show(place: str) -> None:
+    """An expression of a probe of the command line raised an exception; said once for each place and type."""
+    error = sys.exc_info()[1]
+    said = (place, type(error).__name__)
+    if said not in _failed:
+        _failed.add(said)
+        sys.stderr.write(f"florhook: --probe at {place}: {type(error).__name__}: {error}\n")
+
+
+def found(text: str) -> None:
+    """An expression that is looked for is true here."""
+    handler.found(text)
 
 
 def done(site: int) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import FrameType
@@ -39,8 +39,7 @@ from .verifier import Verifier, times_of
 
 Name = tuple[Any, ...]
 EVERYTHING = "*"  # to be avoided: all checkpoints but those of main loops' entries, which make a run its own
-
-
+LONG = 0.1  # seconds
 ONLY_OURS = 3  # references: the list's, a variable's and an argument's
 
 
@@ -89,6 +88,8 @@ class Replayer(Tracker):
         self.on_restore: Callable[[CheckpointRow, float], None] = lambda checkpoint, before: None
         self.bring_file_to: Callable[[Any, int], None] | None = None
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
+        self.found: Callable[[str], None] = lambda text: None  # an expression that was looked for is true
+        self.on_work: Callable[[], None] = lambda: None  # at each loop that is more than a part of the start
         self.left_early = 0  # iterations, after their last probe
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
         self.verifier = Verifier(program, record, Readings(*times_of(record)))
@@ -119,6 +120,8 @@ class Replayer(Tracker):
         context.iterable = arguments[0] if is_for else None
         turn = context.extra = Turn(self._recorded(context), cells)
         if turn.loop is not None:
+            if turn.loop.row.entry or turn.loop.seconds(0, turn.loop.known) > LONG:
+                self.on_work()
             self.ahead.discard(turn.loop.row.ctx)
             self._plan(context, turn, frame)
         elif self._is_beyond_the_record(context):
@@ -264,15 +267,28 @@ class Replayer(Tracker):
 
     def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
+        for context, values in self._values(self.stack):
+            for name, _ in context.site.labels:
+                yield name, value_or_number(values.get(name), context.iteration)
+
+    def shown_labels(self, contexts: Sequence[Context] | None = None) -> list[tuple[str, Any]]:
+        """The plain loop variables with their values, and the numbers of iterations without; of all open loops."""
+        if not self._is_main():
+            return []
+        shown: list[tuple[str, Any]] = []
+        for context, values in self._values(self.stack if contexts is None else contexts):
+            shown += values.items() if values else [("iteration", context.iteration)]
+        return shown
+
+    @staticmethod
+    def _values(contexts: Sequence[Context]) -> Iterator[tuple[Context, dict[str, Any]]]:
         frames = {}
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             frames[id(frame)] = frame
             frame = frame.f_back
-        for context in self.stack:
-            values = labels_of(context, frames.get(context.frame_id), context.iteration)
-            for name, _ in context.site.labels:
-                yield name, value_or_number(values.get(name), context.iteration)
+        for context in contexts:
+            yield context, labels_of(context, frames.get(context.frame_id), context.iteration)
 
     # Plan ----------------------------------------------------------------------------------------------------
 
@@ -285,17 +301,21 @@ class Replayer(Tracker):
         if context.site.tight:
             unusable |= {k for k in loop.checkpoints if k > 0}
         turn.usable = set(loop.checkpoints) - unusable
-        steps = steps_for(loop, self.question, unusable)
+        steps = self._steps(loop, unusable)
         wanted = any(step.restore is not None for step in steps) or (context.parent is None and turn.usable)
         if wanted and not (self._alone(context) and self._enter(context, turn, frame)):
             if self.meet is not None:
                 self.restart(loop.site.key, self.notes[-1])  # the other ranks must not skip it, either
-            steps, turn.usable = steps_for(loop, self.question, set(loop.checkpoints)), set()
+            steps, turn.usable = self._steps(loop, set(loop.checkpoints)), set()
         turn.steps = deque(steps)
         if self.share is not None and self.share.divides(loop):
             if not turn.usable:
                 self.share.alone(self.notes[-1])
             turn.steps, turn.share = deque(), self.share
+
+    def _steps(self, loop: Loop, unusable: set[int]) -> Sequence[Step]:
+        """What to do in a recorded loop."""
+        return steps_for(loop, self.question, unusable)
 
     @property
     def has_skipped(self) -> bool:

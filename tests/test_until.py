@@ -1,0 +1,152 @@
+"""`florhook replay --until EXPRESSION`: the first iteration after which it is true."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from conftest import Flor
+
+PROGRAM = """
+import time
+
+def train(value, rates):
+    for step, rate in enumerate(rates):
+        value = value * rate
+        time.sleep(0.001)
+    return value
+
+value, peak = 1.0, 0.0
+for epoch in range(40):
+    value = train(value, [1.5, 1.0, 0.8])
+    if value > 100:
+        value -= 90
+    peak = max(peak, value)
+for fold in "abc":
+    value = value + 1000
+    time.sleep(0.01)
+print("end", value)
+"""
+
+
+def values() -> list[float]:
+    """By hand: the value after each epoch."""
+    value, found = 1.0, []
+    for _ in range(40):
+        value = value * 1.5 * 1.0 * 0.8
+        if value > 100:
+            value -= 90
+        found.append(value)
+    return found
+
+
+def first(condition: Any) -> int:
+    return next(epoch for epoch, value in enumerate(values()) if condition(value))
+
+
+@pytest.fixture
+def recorded(flor: Flor) -> Flor:
+    flor.write("train.py", PROGRAM)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    return flor
+
+
+def search(flor: Flor, *args: str) -> tuple[int, str, str, dict[str, Any]]:
+    done = flor("replay", *args, "--stats", str(flor.folder / "stats.json"))
+    stats = flor.folder / "stats.json"
+    return done.returncode, done.stdout, done.stderr, json.loads(stats.read_text()) if stats.exists() else {}
+
+
+@pytest.mark.parametrize("more", [(), ("--monotone",)])
+def test_the_first_epoch(recorded: Flor, more: tuple[str, ...]) -> None:
+    """It is found by restoring boundaries: nothing runs but the steps of the epoch that was found."""
+    epoch = first(lambda value: value > 50)
+    status, out, errors, stats = search(recorded, "--until", "peak > 50", *more)
+    assert (status, errors) == (0, "")
+    assert out == f"peak > 50: first true after epoch={epoch} (train.py:10)\n"
+    assert stats["iterations_executed"] <= 4
+    assert stats["jumps"] >= (1 if more else epoch)
+
+
+def test_not_only_what_stays_true(recorded: Flor) -> None:
+    epochs = [epoch for epoch, value in enumerate(values()) if 60 < value < 70]
+    assert epochs
+    assert not 60 < values()[-1] < 70
+    _, out, _, _ = search(recorded, "--until", "60 < value < 70")
+    assert values()[epochs[0] - 1] * 1.5 > 70  # so it is not before the last step
+    assert out == f"60 < value < 70: first true after epoch={epochs[0]} step=2 rate=0.8 (train.py:4)\n"
+
+
+def test_the_step_inside_the_epoch(recorded: Flor) -> None:
+    """`value` of train() is another variable, first over 90 after the first step of an epoch."""
+    before = [1.0, *values()]
+    epoch = first(lambda value: value > 70)
+    assert before[epoch] * 1.5 > 70
+    _, out, _, _ = search(recorded, "--until", "value > 70")
+    assert out == f"value > 70: first true after epoch={epoch} step=0 rate=1.5 (train.py:4)\n"
+
+
+def test_later_loops(recorded: Flor) -> None:
+    _, out, _, stats = search(recorded, "--until", "value > 2000")
+    assert out == "value > 2000: first true after fold=b (train.py:15)\n"
+    assert stats["iterations_executed"] <= 2
+
+
+def test_before_a_line(recorded: Flor) -> None:
+    _, out, _, _ = search(recorded, "--until", "train.py:6:value > 70 and rate < 1")
+    before = [1.0, *values()]
+    epoch = next(n for n, value in enumerate(before) if value * 1.5 * 0.8 > 70)
+    assert out == f"value > 70 and rate < 1: first true at epoch={epoch} step=2 rate=0.8 (train.py:6)\n"
+
+
+def test_what_is_never_true(recorded: Flor) -> None:
+    status, out, errors, _ = search(recorded, "--until", "value < 0")
+    assert (status, out) == (1, "")
+    assert errors == "florhook: value < 0 is not true after any iteration of the main loops\n"
+    status, out, errors, _ = search(recorded, "--until", "train.py:6:value < 0")
+    assert (status, out) == (1, "")
+    assert errors == "florhook: value < 0 is not true wherever the run came to train.py:6\n"
+
+
+def test_names_that_are_elsewhere_and_expressions_that_fail(recorded: Flor) -> None:
+    status, out, errors, _ = search(recorded, "--until", "rate > 1")
+    assert (status, out) == (2, "")
+    assert (
+        "name 'rate' is not defined between iterations of the main loops; ask where it is: --until FILE:LINE"
+        in errors
+    )
+    status, out, errors, _ = search(recorded, "--until", "value + 'x'")
+    assert (status, out) == (2, "")
+    assert errors.startswith("florhook: --until: after epoch=0, value + 'x' raises TypeError: ")
+
+
+@pytest.mark.parametrize("more", [(), ("--monotone",)])
+def test_with_few_checkpoints(flor: Flor, more: tuple[str, ...]) -> None:
+    """What has none is run: the answer is the same."""
+    flor.write("train.py", PROGRAM)
+    assert flor("train.py", FLOR_EPSILON="0.02").returncode == 0
+    epoch = first(lambda value: value > 50)
+    status, out, _, _ = search(flor, "--until", "peak > 50", *more)
+    assert (status, out) == (0, f"peak > 50: first true after epoch={epoch} (train.py:10)\n")
+
+
+CRASHES = """
+import time
+total = 0
+while total < 100:
+    total += 7
+    time.sleep(0.005)
+    if total > 60:
+        raise RuntimeError("stop")
+"""
+
+
+def test_a_run_that_crashed(flor: Flor) -> None:
+    """The seventh iteration, by hand: 49; the ninth never ends."""
+    flor.write("train.py", CRASHES)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 1
+    status, out, _, _ = search(flor, "--until", "total >= 49")
+    assert (status, out) == (0, "total >= 49: first true after total=42 (train.py:3)\n")
+    status, out, errors, _ = search(flor, "--until", "total >= 63")
+    assert (status, out) == (1, ""), errors
