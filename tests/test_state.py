@@ -41,7 +41,6 @@ class Here:
 
     def __init__(self, *modules: str) -> None:
         self.user_modules = {__name__, *modules}
-        self.packs = True
 
     def code_key(self, code: types.CodeType) -> None:
         return None

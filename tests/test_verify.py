@@ -219,7 +219,6 @@ class Here:
     """An environment in which this module is the user's, so that its classes and functions are objects."""
 
     user_modules: ClassVar[set[str]] = {__name__}
-    packs = True
 
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
         return (code.co_qualname if sys.version_info >= (3, 11) else code.co_name,)

@@ -78,7 +78,6 @@ def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, A
         "exclude": settings.exclude,
         "pid": os.getpid(),
         "clocks": read_clocks(),
-        "packs": True,  # its streams, see `state/packed.py`; runs of florhook 0.1 before that have none
         "marks": [CHILDREN, LOADERS],  # those that come before the modules'
     }
 

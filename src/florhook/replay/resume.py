@@ -146,7 +146,6 @@ class Attempt:
         leave_out(self.record, self.task["avoid"])
         self.changes = self._find_changes()
         self.program = Program(replaying=True, ordinary=True)
-        self.program.packs = bool(self.run_before.meta.get("packs"))
         self.program.diff = self._diff
         opened = opened_now(self.store.files(self.run_before), self.run_before)
         self.history = FileHistory(self.run_before.origin, self.run_before.ended, opened)
@@ -367,7 +366,6 @@ class Attempt:
         run, point = self.run_before, self.point
         info = {
             **meta(str(run.meta.get("hash_seed", "")), self.settings),
-            "packs": self.program.packs,
             "origin": run.origin if point is not None else time.time(),
             "parent": run.id,
             "from": "the beginning" if point is None else place_text(self.record, point),

@@ -85,7 +85,6 @@ class Worker:
         self.edits = find_edits(self.record.sources, self.record.run, os.getcwd(), self.versions)
         self.selection = self._selection()
         self.program = Program(replaying=True)
-        self.program.packs = bool(self.record.run.meta.get("packs"))
         self.program.diff = self._differs
         if self.folder is not None:
             join(self.record, [(other, self.edits.question(other, self.selection)) for other in self.others])

@@ -28,7 +28,6 @@ class Program:
 
     def __init__(self, replaying: bool = False, ordinary: bool = False) -> None:
         self.replaying = replaying
-        self.packs = True  # see `state/packed.py`
         self.ordinary = ordinary  # what was added since the record is no hindsight, but part of the program
         self.user_modules: set[str] = set()
         self.child_mark = probes.reserve_marks(

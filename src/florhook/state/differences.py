@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from xxhash import xxh3_128_digest
 
-from .restore import Unpickler, wave
+from .restore import Unpickler
 
 GEOMETRY = 5  # parts of a strided tensor's place in its storage
 OF_ATTRIBUTES = ("instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing")
@@ -90,7 +90,7 @@ class Read:
         for _ in range(roots):
             values.append(unpickler.load())
             while len(contents) < met:
-                contents.extend(wave(unpickler))
+                contents.extend(unpickler.load())
         return cls(values, contents, leaves)
 
 

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
 from .kinds.builtin import empty_instance
-from .packed import unpack
 from .scan import DRIVEN, Environment, Live, kind_of
 
 _LIBC = ctypes.CDLL(None)
@@ -82,7 +81,7 @@ class Loader:
         for name in names:
             values[name] = unpickler.load()
             while len(contents) < self.met:
-                contents.extend(wave(unpickler))
+                contents.extend(unpickler.load())
         return values, contents
 
     def _apply(self, contents: list[Any]) -> None:
@@ -263,13 +262,4 @@ class Makers:
 class Unpickler(pickle.Unpickler):
     def __init__(self, source: io.BytesIO, refer: Callable[[int], Any]) -> None:
         super().__init__(source)
-        self.refer = refer
         self.persistent_load = refer  # type: ignore[method-assign]
-
-
-def wave(unpickler: Unpickler) -> Sequence[Any]:
-    """The contents of the next wave of a stream, packed or not."""
-    found = unpickler.load()
-    if type(found) is not bytes:
-        return found  # type: ignore[no-any-return]
-    return unpack(found, unpickler.load(), unpickler.refer)

@@ -2,10 +2,10 @@
 
 Immutable values are written out wherever they stand (no memo: which equal strings are one object differs between
 processes). Every mutable object gets a number when it is first met. The stream holds, for each root, its value,
-then wave by wave the contents of the objects met so far, most of them packed (`packed.py`); inside, a mutable object is
-a reference to its number. So the stream depends on nothing but the values and on how they are shared: two processes in
-the same state write the same stream, which is what verification compares. Which numbers stand for objects that were
-alive at a loop's entry, and how to make the others, is said beside the stream (`Scan.table`).
+then wave by wave the contents of the objects met so far; inside, a mutable object is a reference to its number. So
+the stream depends on nothing but the values and on how they are shared: two processes in the same state write the same
+stream, which is what verification compares. Which numbers stand for objects that were alive at a loop's entry,
+and how to make the others, is said beside the stream (`Scan.table`).
 
 The C pickler does the walking: `persistent_id` sees every object, containers are replaced by references there.
 """
@@ -34,7 +34,6 @@ from .kinds import REGISTRY, Kind, load_imported
 from .kinds.base import flat, live_reference, rebuild, reduce
 from .kinds.opaque import UNKNOWN
 from .kinds.special import SPECIAL
-from .packed import pack
 
 INLINE = 512  # bytes: shorter leaves stand in the stream itself
 # Where a table says how to find an object: born since the entry; -2 - n: number n of the iterator's.
@@ -52,7 +51,6 @@ class Environment(Protocol):
     """What the scan must know of the program: which modules are the user's, and names for their code."""
 
     user_modules: set[str]
-    packs: bool  # whether contents are packed, as all recordings have them since there is `packed.py`
 
     def code_key(self, code: types.CodeType) -> tuple[Any, ...] | None: ...
 
@@ -190,12 +188,7 @@ class Scan:
         return out.getvalue()
 
     def _write_wave(self, pickler: _Pickler, kinds: Sequence[Kind], objects: Sequence[Any]) -> None:
-        contents = [kind.content(obj, self) for kind, obj in zip(kinds, objects, strict=True)]
-        if self.environment.packs:
-            packed = pack([kind.form for kind in kinds], contents, self.number)
-            if packed is not None:
-                pickler.dump(packed)
-        pickler.dump(tuple(contents))
+        pickler.dump(tuple([kind.content(obj, self) for kind, obj in zip(kinds, objects, strict=True)]))
 
     def number(self, obj: Any) -> int | None:
         """The object's number; None for a value that the stream holds by itself."""

@@ -8,7 +8,6 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..packed import Form
 from .opaque import fingerprint, is_resource
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ class Kind:
     alike = (
         False  # whether all of an object is restored in place, so that another of its type can stand for it
     )
-    form: Form | None = None  # of its content, where that may be packed
     reads = False  # whether making one reads what it is made from, which must have its content by then
 
     def variant(self, obj: Any) -> Kind | None:

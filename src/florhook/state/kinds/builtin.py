@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..packed import Form
 from .base import HEAP_TYPE, Kind, Missing, Registry, is_python_class
 from .opaque import UNKNOWN
 
@@ -40,7 +39,7 @@ STANDARD_STREAMS = 2  # the highest of their descriptors
 class List(Kind):
     """Its items."""
 
-    name, how, alike, form = "list", "in place", True, Form.ITEMS
+    name, how, alike = "list", "in place", True
 
     def create(self, spec: Any, loader: Loader) -> list[Any]:
         return []
@@ -56,7 +55,6 @@ class Dict(Kind):
     """Its keys and values in their order."""
 
     name, how, late, alike = "dict", "in place", 1, True
-    form: Form | None = Form.PAIRS
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
         return {}
@@ -96,7 +94,7 @@ class OrderedDict(Dict):
 class DefaultDict(Dict):
     """The same, and its factory."""
 
-    name, form = "defaultdict", None
+    name = "defaultdict"
 
     def create(self, spec: Any, loader: Loader) -> dict[Any, Any]:
         return collections.defaultdict()
@@ -112,7 +110,7 @@ class DefaultDict(Dict):
 class Set(Kind):
     """Its items, in the order of iteration as far as adding them gives it again."""
 
-    name, how, late, alike, form = "set", "in place", 1, True, Form.ITEMS
+    name, how, late, alike = "set", "in place", 1, True
 
     def create(self, spec: Any, loader: Loader) -> set[Any]:
         return set()
@@ -223,7 +221,7 @@ class FrozenSet(Kind):
 class Deque(Kind):
     """Its items and its limit."""
 
-    name, how, form = "deque", "in place", Form.ITEMS
+    name, how = "deque", "in place"
 
     def shell(self, obj: collections.deque[Any], scan: Scan) -> int | None:
         return obj.maxlen
@@ -289,7 +287,6 @@ class Instance(Kind):
     """An object of a class written in Python: its `__dict__`, its slots, and a container that it derives from."""
 
     name, how = "instance", "in place"
-    form: Form | None = Form.ATTRIBUTES
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return type(obj), scan.home_of(obj)
@@ -361,7 +358,7 @@ def is_special(name: str) -> bool:
 class DerivedContainer(Instance):
     """An instance of a class written in Python that derives from a container."""
 
-    late, form = 1, None
+    late = 1
 
     def __init__(self, base: type, kind: Kind) -> None:
         self.base, self.kind = base, kind
@@ -393,7 +390,7 @@ class DerivedContainer(Instance):
 class Cell(Kind):
     """What a closure shares: a value, or none yet."""
 
-    name, how, alike, form = "cell", "in place", True, Form.ITEMS
+    name, how, alike = "cell", "in place", True
 
     def create(self, spec: Any, loader: Loader) -> types.CellType:
         return types.CellType()
