@@ -1,11 +1,11 @@
 """Writes that the overlay does not catch, those of C code and of children, are refused by the kernel (Linux 5.13).
 
-A process that has restricted itself may read and run everything, and write below a few folders only; so may all that it
-starts. What it had open before stays open. No privileges are needed. Source: the kernel's
+A process that has restricted itself by Landlock may read and run everything, and write below a few folders only; so may
+all that it starts. What it had open before stays open. No privileges are needed. Source: the kernel's
 Documentation/userspace-api/landlock.rst.
 
-Things that don't work: leaving out one folder below one that is allowed (rights add up on the way down), hence no
-`/tmp` where the user's own files lie below it; lifting a restriction again.
+Things that don't work: leaving out one folder below one that is allowed (rights add up on the way down), hence nothing
+is restricted where the user's own files lie below the folder of temporary files; lifting a restriction again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,12 +33,14 @@ REFER = 1 << 13  # move or link from one folder to another
 SINCE = {REFER: 2, TRUNCATE: 3}  # the version of Landlock that a right came with
 
 
-def only_write_below(overlay: Path, home: Path, users: Sequence[str]) -> bool:
-    """Let this process change files below the store (`home`), devices and folders of temporary files only.
+def only_write_below(home: Path, users: Sequence[str]) -> bool:
+    """Let this process change files below the store (`home`), devices, caches and temporary files only.
 
-    `users` are folders with the user's files; those of temporary files that hold one are not writable, and children
-    find another one in their TMPDIR, below `overlay`. False where the kernel cannot do it.
+    `users` are folders with the user's files. False where it cannot be done.
     """
+    temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
+    if any(os.path.join(os.path.realpath(user), "").startswith(temporary) for user in users):
+        return False
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(CREATE_RULESET, None, 0, VERSION)
     if version < 1:
@@ -50,25 +52,15 @@ def only_write_below(overlay: Path, home: Path, users: Sequence[str]) -> bool:
     if ruleset < 0:
         return False
     try:
-        for path in (str(home), *_folders(overlay, users), "/proc/self/fd/1", "/proc/self/fd/2"):
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        places = (str(home), temporary, caches, *compiler_caches(), "/dev", "/proc")
+        for path in (*places, "/proc/self/fd/1", "/proc/self/fd/2"):
             _allow(libc, ruleset, path, rights)
         if libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0):
             return False
         return not libc.syscall(RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-
-
-def _folders(overlay: Path, users: Sequence[str]) -> Iterator[str]:
-    yield from ("/dev", "/proc", *compiler_caches())
-    yield os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
-    if not any(os.path.join(os.path.realpath(user), "").startswith(temporary) for user in users):
-        yield temporary
-        return
-    own = overlay / "tmp"
-    own.mkdir(exist_ok=True)
-    os.putenv("TMPDIR", str(own))  # for children: this process's own `os.environ` stays as it is
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:

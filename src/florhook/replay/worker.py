@@ -254,7 +254,7 @@ class Worker:
             self.record.run.cwd,
             *(os.path.dirname(row.path) for row in self.record.sources),
         ]
-        only_write_below(Path(self.task["overlay"]), self.settings.home, users)
+        only_write_below(self.settings.home, users)
         self._watch(self._set_state)
         self.collections.begin()
         run(self.target, self._transform, self._at_start, self._at_exit)
