@@ -13,8 +13,8 @@ from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes")
 SWITCHES = ("force", "trust", "plan", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
-LATER = ("logs", "diff", "view", "verify", "export", "replay")
+SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin", "logs", "export")
+LATER = ("diff", "view", "verify", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -22,6 +22,9 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        FLOR_MODE=resume python -m florhook script.py [args...]      continue a run that crashed or was killed
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
+       python -m florhook logs [RUN] [NAME...] [--csv | --json | --parquet FILE] [--pivot] [--select CHOICE]
+                                                            what a run printed, with what replays did, or named values
+       python -m florhook export [RUN] [NAME...] --tensorboard FOLDER | --mlflow FOLDER | --wandb FOLDER
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
@@ -172,6 +175,11 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .views.retention import gc
 
         gc(settings, words[1:])
+        return
+    if words[0] in ("logs", "export"):
+        from .views.logs import export_values, logs
+
+        (logs if words[0] == "logs" else export_values)(settings, words[1:])
         return
     if words[0] in ("pin", "unpin"):
         from .views.retention import pin

@@ -264,15 +264,17 @@ class Replayer(Tracker):
 
     def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
-        frames = {}
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            frames[id(frame)] = frame
-            frame = frame.f_back
-        for context in self.stack:
-            values = labels_of(context, frames.get(context.frame_id), context.iteration)
+        for context, values in _valued(self.stack, sys._getframe(1)):
             for name, _ in context.site.labels:
                 yield name, value_or_number(values.get(name), context.iteration)
+
+    def loops(self) -> list[tuple[str, int, int, dict[str, Any]]]:
+        """Those around the place that runs now, from outside in: site, nth, iteration, and variables."""
+        stack = self.stack if self._is_main() else self._foreign_stack()
+        return [
+            (self._key(context), context.nth, context.iteration, values)
+            for context, values in _valued(stack, sys._getframe(1))
+        ]
 
     # Plan ----------------------------------------------------------------------------------------------------
 
@@ -532,3 +534,13 @@ class Replayer(Tracker):
         turn.steps.appendleft(Step(iteration, turn.step.stop, turn.step.last))
         turn.stopped = True
         return True
+
+
+def _valued(stack: list[Context], frame: FrameType | None) -> Iterator[tuple[Context, dict[str, Any]]]:
+    """Open loops, with the values of their own variables, as seen from a frame."""
+    frames = {}
+    while frame is not None:
+        frames[id(frame)] = frame
+        frame = frame.f_back
+    for context in stack:
+        yield context, labels_of(context, frames.get(context.frame_id), context.iteration)
