@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import FlorError, UsageError
 from .extras import needed
 from .lines import History
 from .tables import Value, values_of
@@ -78,29 +78,29 @@ def export_tensorboard(history: History, names: Sequence[str], folder: Path) -> 
 
 
 def export_mlflow(history: History, names: Sequence[str], folder: Path) -> int:
-    """One MLflow run in the file store `folder`; how many values were written. Curves of rank 1 end in `.1`."""
+    """One MLflow run in the database `folder/mlflow.db`; how many values were written. Curves of rank 1 end in `.1`.
+
+    In a database, since MLflow's stores of plain files are given up from version 3 on.
+    """
     mlflow, entities = needed("mlflow", "mlflow"), needed("mlflow.entities", "mlflow")
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder.absolute() / 'mlflow.db'}")
     found = client.get_experiment_by_name("florhook")
-    experiment = (
-        found.experiment_id
-        if found
-        else client.create_experiment(
-            "florhook", artifact_location=(folder.absolute() / "artifacts").as_uri()
-        )
-    )
+    artifacts = (folder.absolute() / "artifacts").as_uri()
+    experiment = found.experiment_id if found else client.create_experiment("florhook", artifacts)
     started = int(1000 * history.run.origin)
     run = client.create_run(experiment, start_time=started, run_name=history.run.id).info.run_id
     metrics = [
-        entities.Metric(
-            _NOT_OF_MLFLOW.sub("_", _of_rank(point)), point.value, int(1000 * point.at), point.step
-        )
+        entities.Metric(_mlflow_key(point), point.value, int(1000 * point.at), point.step)
         for point in points_of(history, names)
     ]
     for start in range(0, len(metrics), BATCH):
         client.log_batch(run, metrics=metrics[start : start + BATCH])
     client.set_terminated(run, end_time=int(1000 * (history.run.ended or time.time())))
     return len(metrics)
+
+
+def _mlflow_key(point: Point) -> str:
+    return _NOT_OF_MLFLOW.sub("_", _of_rank(point))
 
 
 def export_wandb(history: History, names: Sequence[str], folder: Path) -> int:
@@ -130,9 +130,14 @@ TOOLS = {"tensorboard": export_tensorboard, "mlflow": export_mlflow, "wandb": ex
 
 
 def export(history: History, names: Sequence[str], tool: str, folder: Path) -> int:
-    """Write the values for a tool; UsageError where the folder cannot be written or the tool is not installed."""
+    """Write the values for a tool; UsageError where the tool is not installed, or cannot write to the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return TOOLS[tool](history, names, folder)
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from None
+    except FlorError:
+        raise
+    except Exception as error:  # the tool's own, of which each has its classes
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise UsageError(f"{tool} cannot write to {folder}: {type(error).__name__}: {first}") from error

@@ -123,11 +123,10 @@ def _wanted(home: Path, run: RunRow, replays: str) -> list[tuple[str, Path]]:
 
 
 def _hindsight(record: Record, positions: Positions, name: str, path: Path) -> Iterator[tuple[int, Line]]:
-    for loops, out, text in kept.read(path):
+    for loops, out, exact, text in kept.read(path):
         places = positions.recorded(loops)
-        if out is None:  # where prints were edited, so that positions are not the run's
-            after = positions.after(places)
-            out = 0 if after is None else after
+        if not exact:
+            out = positions.nearest(places, out)
         time = positions.time_of(places)
         yield out, Line(places, text, record.run.rank, time, name, step_of(positions, places))
 

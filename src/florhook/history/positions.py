@@ -80,14 +80,18 @@ class Positions:
             self._known[loop.row.ctx] = least, most
         return self._known[loop.row.ctx]
 
-    def after(self, places: tuple[Place, ...]) -> int | None:
-        """How much had been printed when an iteration was over, or at the latest; None where nothing tells."""
+    def nearest(self, places: tuple[Place, ...], position: int) -> int:
+        """The position next to another one at which an iteration ran, as far as the record tells."""
         for place in reversed(places):
             loop = self.record.loops.get(place.ctx)
             if loop is not None:
-                known = zip(*self._bounds_of(loop)[0], strict=True)
-                return min((out for out, k in known if k > place.iteration), default=loop.row.out_left)
-        return None
+                known = list(zip(*self._bounds_of(loop)[0], strict=True))
+                first = max((out for out, number in known if number <= place.iteration), default=loop.row.out)
+                last = min(
+                    (out for out, number in known if number > place.iteration), default=loop.row.out_left
+                )
+                return max(first, position if last is None else min(last, position))
+        return position
 
     def time_at(self, position: int) -> float | None:
         """Seconds from the start of the run to the last thing recorded before a character was printed."""

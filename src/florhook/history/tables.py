@@ -78,7 +78,7 @@ def _folded(name: str) -> str:
 
 
 def pivoted(history: History, names: Sequence[str]) -> tuple[list[str], list[Row]]:
-    """Columns and rows, one for each iteration: the loop variables first, then `global_step`, then one column for each name.
+    """Columns and rows, one for each iteration: the loop variables, `global_step`, then one column for each name.
 
     Values of a replay stand in the row of their iteration; where the run printed another value under the same name, in
     a column named `loss (hindsight)`. Where a name was printed several times in one iteration, as in a loop of which

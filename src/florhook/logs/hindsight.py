@@ -124,7 +124,7 @@ class ReplayOutput:
             self._own(text)
         elif self.asked_for():
             if self.kept is not None:  # whole in each attempt
-                self.kept.take(text, self.position if self.comparable else None)
+                self.kept.take(text, self.position, self.comparable)
                 if self.ending:
                     self.kept.flush()
             self.printed.probes += 1

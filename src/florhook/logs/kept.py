@@ -1,8 +1,8 @@
 """Keeps what hindsight statements print beside the replay, line by line, with the loops around each line.
 
-A file of JSON: first an object that tells of the replay, then one list for each line, [loops, out, text]: of each loop
-around, from outside in, [site, nth, iteration, labels], and how many characters the run had printed by then (null where
-that is not known).
+A file of JSON: first an object that tells of the replay, then one list for each line, [loops, out, exact, text]: of
+each loop around, from outside in, [site, nth, iteration, labels]; how many characters the run had printed by then; and
+whether that is exact, or about right since prints of the program were edited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KeptLines:
         self._descriptor: int | None = None
         self._pid = os.getpid()
         self._text = ""
-        self._began: tuple[list[Loop], int | None] = [], None
+        self._began: tuple[list[Loop], int, bool] = [], 0, True
         self._lines: list[str] = []
 
     def goes_to(self, path: str | None) -> None:
@@ -47,29 +47,29 @@ class KeptLines:
             except OSError as error:
                 self._give_up(error)
 
-    def take(self, text: str, out: int | None) -> None:
-        """A piece of output, of which the run had printed so many characters before."""
+    def take(self, text: str, out: int, exact: bool) -> None:
+        """A piece of output, before which the run had printed so many characters, about or exactly."""
         if self._descriptor is None or not text:
             return
         try:
-            self._take(text, out)
+            self._take(text, out, exact)
         except Exception as error:
             self._give_up(error)
 
-    def _take(self, text: str, out: int | None) -> None:
+    def _take(self, text: str, out: int, exact: bool) -> None:
         if self._pid != os.getpid():  # what was begun is the parent's
             self._pid, self._text = os.getpid(), ""
             self._lines.clear()
         if not self._text:
-            self._began = self._loops(), out
+            self._began = self._loops(), out, exact
         self._text += text
         if "\n" not in text:
             return
         *lines, rest = self._text.split("\n")
         now = self._loops() if len(self._text) > len(text) else self._began[0]
         for line in lines:
-            self._lines.append(json.dumps([common(self._began[0], now), self._began[1], line]))
-            self._began = now, out
+            self._lines.append(json.dumps([common(self._began[0], now), *self._began[1:], line]))
+            self._began = now, out, exact
         self._text = rest
         if len(self._lines) > AT_ONCE:
             self.flush()
@@ -142,18 +142,15 @@ def replays_of(home: Path, run: str) -> list[tuple[dict[str, Any], Path]]:
     return sorted(found, key=lambda each: (each[0].get("ended", 0.0), each[1].name))
 
 
-def read(path: Path) -> Iterator[tuple[list[Loop], int | None, str]]:
-    """The lines of a replay. What is no line of ours is passed over."""
+def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str]]:
+    """The lines of a replay, as the module says. What is no line of ours is passed over."""
     with open(path, "rb") as file:
         file.readline()
         for row in file:
             match _parsed(row):
-                case [list(loops), int() | None as out, str(text)]:
-                    yield (
-                        [(site, nth, iteration, labels) for site, nth, iteration, labels in loops],
-                        out,
-                        text,
-                    )
+                case [list(loops), int(out), bool(exact), str(text)]:
+                    places = [(site, nth, iteration, labels) for site, nth, iteration, labels in loops]
+                    yield places, out, exact, text
 
 
 def _parsed(row: bytes) -> Any:
