@@ -2,10 +2,21 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from .history.frame import dataframe
     from .registration import register_kind
 
-__all__ = ["register_kind"]
+    T = TypeVar("T")
+
+__all__ = ["dataframe", "log", "register_kind"]
 __version__ = "0.1.0"
+
+
+def log(name: str, value: "T") -> "T":
+    """Print `name=value`, recorded or not, and give the value back. `florhook logs` finds it under the name."""
+    print(f"{name}={value}")
+    return value
 
 
 def __getattr__(name: str) -> object:
@@ -14,4 +25,8 @@ def __getattr__(name: str) -> object:
         from .registration import register_kind
 
         return register_kind
+    if name == "dataframe":
+        from .history.frame import dataframe
+
+        return dataframe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,8 +16,11 @@ VALUES = (
     *("probe", "until", "runs"),
 )
 SWITCHES = ("force", "trust", "plan", "monotone", "help", "version")
-SUBCOMMANDS = ("runs", "show", "replay", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
-LATER = ("logs", "diff", "view", "verify", "export")
+SUBCOMMANDS = (
+    *("runs", "show", "replay", "logs", "export", "view", "shell"),
+    *("doctor", "gc", "pin", "unpin", "sitedir"),
+)
+LATER = ("diff", "verify")
 
 REPLAYS = ("plan", "probe", "until", "monotone")  # what only replays have
 
@@ -29,6 +32,11 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook show RUN                          one run in detail
        python -m florhook replay [RUN] [--probe train.py:57:'loss.item() if epoch > 3']... [--until 'loss > 9']
                                                             asks a run for more without an edit of its program
+       python -m florhook logs [RUN] [NAME...] [--csv | --json | --parquet FILE] [--pivot] [--select CHOICE]
+                                                            what a run printed, with what replays did, or named values
+       python -m florhook export [RUN] [NAME...] --tensorboard FOLDER | --mlflow FOLDER | --wandb FOLDER
+       python -m florhook view [RUN]... [-o FILE] [--serve [--port N]] [--open]
+                                                            curves, times and sources as one HTML file
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
@@ -223,6 +231,16 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .views.retention import gc
 
         gc(settings, words[1:])
+        return
+    if words[0] == "view":
+        from .views.view import view
+
+        view(settings, words[1:])
+        return
+    if words[0] in ("logs", "export"):
+        from .views.logs import export_values, logs
+
+        (logs if words[0] == "logs" else export_values)(settings, words[1:])
         return
     if words[0] in ("pin", "unpin"):
         from .views.retention import pin

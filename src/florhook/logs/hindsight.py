@@ -15,6 +15,7 @@ from typing import Any
 import xxhash
 
 from ..descriptors import high_copy
+from .kept import KeptLines
 
 
 class Hindsight:
@@ -71,6 +72,7 @@ class ReplayOutput:
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
         self.quiet = 0  # what is written is no part of the run's output
+        self.kept: KeptLines | None = None  # takes what hindsight statements write, too
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
@@ -121,6 +123,10 @@ class ReplayOutput:
         if not self.hindsight.depth:
             self._own(text)
         elif self.asked_for():
+            if self.kept is not None:  # whole in each attempt
+                self.kept.take(text, self.position, self.comparable)
+                if self.ending:
+                    self.kept.flush()
             self.printed.probes += 1
             if self.printed.probes > self.already.probes:
                 self._print(text)
@@ -202,6 +208,8 @@ class ReplayOutput:
     def flush(self) -> None:
         with self.lock:
             self._out.flush()
+            if self.kept is not None:
+                self.kept.flush()
 
     def halt(self) -> None:
         """Nothing is printed from here on by any other thread."""

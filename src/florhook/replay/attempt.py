@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
 @dataclass
 class Attempt:
-    """The exit status of a worker, and what it reported."""
+    """The exit status of a worker, what it reported, and where it kept the lines that hindsight statements printed."""
 
     status: int
     report: dict[str, Any] = field(default_factory=dict)
+    kept: list[Path] = field(default_factory=list)

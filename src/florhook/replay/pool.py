@@ -23,7 +23,7 @@ import xxhash
 
 from .attempt import Attempt
 from .items import Item
-from .share import Part
+from .share import KEPT, Part
 
 TICK = 0.02  # seconds between looks at what the worker of the first unfinished item prints
 MOST_DEATHS = 1  # of workers on one item
@@ -149,6 +149,7 @@ class Pool:
         if self._deaths[item] > MOST_DEATHS:
             raise TroubleError("workers die")
         (self.folder / str(item)).unlink(missing_ok=True)
+        (self.folder / f"{item}{KEPT}").unlink(missing_ok=True)
         self._begin(item)
 
     def _print(self) -> None:
@@ -192,7 +193,8 @@ class Pool:
         report["reached"] = any(each["reached"] for each in self._reports)
         differences = [each["output_difference"] for each in self._reports if each["output_difference"]]
         report["output_difference"] = differences[0] if differences else None
-        return Attempt(report.pop("status"), report)
+        kept = [self.folder / f"{item}{KEPT}" for item in range(len(self.items))]
+        return Attempt(report.pop("status"), report, kept)
 
     def _stop(self) -> None:
         for hand in self._hands:

@@ -16,6 +16,8 @@ from .items import Item, leaving
 from .plan import EXIT, Step
 from .record import Loop
 
+KEPT = ".kept"  # behind an item's number: the file of its hindsight lines
+
 
 @dataclass(frozen=True)
 class Part:
@@ -105,6 +107,7 @@ class Share:
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._send(target, self._errors)
         os.close(target)
+        self._keep(f"{path}{KEPT}")
         self.output.printed.recorded = self.part.items[self.held].out
         self.doing = True
 
@@ -114,7 +117,13 @@ class Share:
         if until is not None:
             self.output.tell(until)
         self._send(self._nowhere, self._nowhere)
+        self._keep(None)
         self.doing, self.held = False, None
+
+    def _keep(self, path: str | None) -> None:
+        if self.output.kept is not None:
+            with self.output.lock:
+                self.output.kept.goes_to(path)
 
     def _send(self, output: int, errors: int) -> None:
         self.output.goes_to(output)

@@ -20,6 +20,7 @@ from ..errors import RefusedError
 from ..hash_seed import HASH_SEED
 from ..hook.logpoints import Logpoint, Search, parse_logpoint
 from ..launch import Target
+from ..logs.kept import publish
 from ..ranks import Rank, member_id
 from ..record import write_stats
 from ..settings import AUTO, Settings
@@ -74,6 +75,7 @@ def replay(target: Target, settings: Settings, versions: Versions | None = None)
     store.close()
     attempt, workers = run_until_done(settings, question, group, pool)
     stats = _say_what_happened(attempt, edits, run)
+    _keep_lines(settings, run, attempt, edits)
     exit_code = _exit_code(attempt)
     write_stats(
         settings.stats,
@@ -241,6 +243,7 @@ def run_until_done(
         attempt = _run_worker(settings, asked, {"avoid": avoid, "already": already, **(more or {})}, folder)
         if "again" not in attempt.report:
             return attempt, 1
+        _forget_lines(attempt)
         avoid += attempt.report["again"]
         already = {
             name: max(count, already.get(name, 0)) for name, count in attempt.report["printed"].items()
@@ -256,8 +259,10 @@ def run_until_done(
 
 def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: Folder | None) -> Attempt:
     overlay = settings.home / "replays" / new_id() if folder is None else folder.overlay
+    kept = overlay.parent / f"{overlay.name}-{run.rank}.kept"
+    overlay.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     read, write = os.pipe()
-    task = {**task, "status": write}
+    task = {**task, "status": write, "kept": str(kept)}
     address: dict[str, str] = {}
     if folder is not None:
         task["ranks"] = folder.as_task()
@@ -274,7 +279,25 @@ def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: 
         status = worker.wait()
     if folder is not None and status == 0 and not folder.wait_for_the_end():
         report["again"] = folder.halt()
-    return Attempt(status, report)
+    return Attempt(status, report, [kept])
+
+
+def _keep_lines(settings: Settings, run: RunRow, attempt: Attempt, edits: Edits) -> None:
+    """What an exact replay printed joins its run."""
+    if attempt.report and not attempt.report.get("diverged") and not edits.refusals:
+        probes = [f"{os.path.basename(path)}:{line}" for path, line in edits.lines]
+        about = {"replay": new_id(), "ended": time.time(), "select": settings.select, "probes": probes}
+        try:
+            publish(settings.home, run.id, attempt.kept, about)
+        except OSError as error:
+            sys.stderr.write(f"florhook: what was printed is not kept for florhook logs: {error.strerror}\n")
+    _forget_lines(attempt)
+
+
+def _forget_lines(attempt: Attempt) -> None:
+    for path in attempt.kept:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _place_in_stdin() -> int | None:

@@ -22,6 +22,7 @@ from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
+from ..logs.kept import KeptLines
 from ..record import LISTING, as_recorded, watch
 from ..runtime import entropy, probes
 from ..runtime.clock import ReplayClock
@@ -100,6 +101,8 @@ class Worker:
             not self.edits.printing_changed and "output" not in task,
             task.get("output"),
         )
+        self.kept = self.output.kept = KeptLines(self.replayer.loops, self.replayer.notes.append)
+        self.kept.goes_to(task.get("kept"))
         self.children = Children(target, settings, task, self.output.descriptor, self.child_begins)
         self.share = self._share()
         self.member = None if self.folder is None else Member(self.folder, self.halt)
@@ -243,6 +246,8 @@ class Worker:
         os._exit(0)
 
     def _report(self, message: dict[str, Any]) -> None:
+        with self.output.lock:
+            self.kept.finish()
         os.write(self.task["status"], json.dumps(message).encode() + b"\n")
 
     # The run -------------------------------------------------------------------------------------------------

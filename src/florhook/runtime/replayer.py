@@ -267,7 +267,7 @@ class Replayer(Tracker):
 
     def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
-        for context, values in self._values(self.stack):
+        for context, values in _valued(self.stack, sys._getframe(1)):
             for name, _ in context.site.labels:
                 yield name, value_or_number(values.get(name), context.iteration)
 
@@ -276,19 +276,17 @@ class Replayer(Tracker):
         if not self._is_main():
             return []
         shown: list[tuple[str, Any]] = []
-        for context, values in self._values(self.stack if contexts is None else contexts):
+        for context, values in _valued(self.stack if contexts is None else contexts, sys._getframe(1)):
             shown += values.items() if values else [("iteration", context.iteration)]
         return shown
 
-    @staticmethod
-    def _values(contexts: Sequence[Context]) -> Iterator[tuple[Context, dict[str, Any]]]:
-        frames = {}
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            frames[id(frame)] = frame
-            frame = frame.f_back
-        for context in contexts:
-            yield context, labels_of(context, frames.get(context.frame_id), context.iteration)
+    def loops(self) -> list[tuple[str, int, int, dict[str, Any]]]:
+        """Those around the place that runs now, from outside in: site, nth, iteration, and variables."""
+        stack = self.stack if self._is_main() else self._foreign_stack()
+        return [
+            (self._key(context), context.nth, context.iteration, values)
+            for context, values in _valued(stack, sys._getframe(1))
+        ]
 
     # Plan ----------------------------------------------------------------------------------------------------
 
@@ -552,3 +550,13 @@ class Replayer(Tracker):
         turn.steps.appendleft(Step(iteration, turn.step.stop, turn.step.last))
         turn.stopped = True
         return True
+
+
+def _valued(stack: Sequence[Context], frame: FrameType | None) -> Iterator[tuple[Context, dict[str, Any]]]:
+    """Open loops, with the values of their own variables, as seen from a frame."""
+    frames = {}
+    while frame is not None:
+        frames[id(frame)] = frame
+        frame = frame.f_back
+    for context in stack:
+        yield context, labels_of(context, frames.get(context.frame_id), context.iteration)

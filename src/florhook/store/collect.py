@@ -202,7 +202,7 @@ def _rewrite_some(db: sqlite3.Connection, request: Request, done: set[int], repo
 
 
 def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
-    """Pack files that the catalog does not know, old locks, and the folders of old replays."""
+    """Pack files and replayed lines of runs that the catalog does not know, old locks, and folders of old replays."""
     packs = [
         path for path in homes.packs_path(home).glob("*.pack") if not homes.is_live(home, owner_of(path.name))
     ]
@@ -214,6 +214,9 @@ def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
             _note(report, path, size_of(home, path.name))
     old = time.time() - LEFT_OVER_S
     locks = [path for path in (home / "runs").glob("*") if not homes.is_live(home, path.stem)]
+    runs = {name for (name,) in db.execute("SELECT id FROM runs")}
+    for path in sorted(path for path in (home / "logs").glob("*") if path.name not in runs):
+        _note(report, path, sum(entry.lstat().st_size for entry in path.rglob("*")))
     for path in sorted([*locks, *(home / "replays").glob("*")]):
         with contextlib.suppress(FileNotFoundError):  # its owner was first
             stats = [entry.lstat() for entry in (path, *path.rglob("*"))]

@@ -2,6 +2,7 @@
 
 .gitignore  catalog.sqlite  packs/RUN-N.pack  runs/RUN.lock (held by the writer until all is committed)
 gc.lock (held by who removes chunks or pack files, for moments)  replays/ID/ (what a replay wrote)
+logs/RUN/REPLAY.jsonl (what it printed)
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 
 from ..errors import RefusedError, UsageError
 from ..replay.record import Record
@@ -14,15 +13,15 @@ from ..store.pins import pin as pin_places
 from ..store.pins import unpin
 from ..store.rows import RunRow
 from ..store.store import WHOLE, Store, settle
+from .options import options_of
 from .tables import size_text
 
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
-Options = dict[str, list[str]]
 
 
 def gc(settings: Settings, words: list[str]) -> None:
     """Remove what nobody needs, and tell what it was."""
-    options, rest = _options("gc", words, ("max-bytes", "delete"), ("dry-run", "compact"))
+    options, rest = options_of("gc", words, ("max-bytes", "delete"), ("dry-run", "compact"))
     if rest:
         raise UsageError(f"gc takes no arguments, not {rest[0]!r}")
     limit = byte_count("".join(options.get("max-bytes", [])[-1:]), "--max-bytes") or settings.max_bytes
@@ -58,7 +57,7 @@ def _tell(report: Report, dry: bool) -> None:
 def pin(settings: Settings, words: list[str], pinned: bool) -> None:
     """Keep a run's checkpoints, or the one from which a place is reached, whatever `gc` does; or let them go."""
     name = "pin" if pinned else "unpin"
-    options, rest = _options(name, words, ("at",) if pinned else (), ())
+    options, rest = options_of(name, words, ("at",) if pinned else (), ())
     if len(rest) > 1:
         raise UsageError(f"{name} takes one run: id, unique prefix or last")
     at = ",".join(options.get("at", [])) or (settings.at if pinned else None)
@@ -87,24 +86,3 @@ def _ranks(store: Store, which: str) -> list[RunRow]:
     """A run, with all its ranks."""
     run = store.find(which)
     return [each for each in store.runs() if each.id == run.id or each.id.partition(".")[0] == run.id]
-
-
-def _options(
-    command: str, words: list[str], values: Collection[str], switches: Collection[str]
-) -> tuple[Options, list[str]]:
-    """Options, which may be given several times, and the other words."""
-    found: Options = {}
-    others: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("-"):
-            others.append(word)
-        elif not word.startswith("--") or name not in (*values, *switches) or (equals and name in switches):
-            raise UsageError(f"{command} has no option {word}; see python -m florhook --help")
-        elif name in values and not equals and not rest:
-            raise UsageError(f"--{name} needs a value")
-        else:
-            found.setdefault(name, []).append(value if equals or name in switches else rest.pop(0))
-    return found, others

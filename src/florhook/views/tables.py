@@ -29,7 +29,7 @@ COLUMNS = (
 def runs_table(home: Path) -> None:
     """One line for each run, oldest first; of several ranks, rank 0 stands for all."""
     with Store.open(home) as store:
-        rows = [COLUMNS, *(_line(store, run) for run in store.runs() if run.rank == 0)]
+        rows = [COLUMNS, *(cells_of(store, run) for run in store.runs() if run.rank == 0)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -39,7 +39,7 @@ def show_run(home: Path, which: str) -> None:
     """One run: what it was, how it ended, its loops and what recording cost."""
     with Store.open(home) as store:
         run = store.find(which)
-        cells = dict(zip(COLUMNS, _line(store, run), strict=True))
+        cells = dict(zip(COLUMNS, cells_of(store, run), strict=True))
         print(f"run          {run.id}")
         print(f"folder       {run.cwd}")
         for name in COLUMNS[1:-2]:
@@ -67,7 +67,7 @@ def _show_ranks(store: Store, run: RunRow) -> None:
     prefix = run.id.removesuffix(f".{run.rank}")
     for other in store.runs():
         if other.id != run.id and other.id.partition(".")[0] == prefix:
-            cells = dict(zip(COLUMNS, _line(store, other), strict=True))
+            cells = dict(zip(COLUMNS, cells_of(store, other), strict=True))
             print(
                 f"rank {other.rank:<7} {other.id}: exit {cells['exit']}, {cells['iterations']} iterations, "
                 f"{cells['checkpoints']} checkpoints, {cells['stored']}, overhead {cells['overhead']}"
@@ -118,7 +118,7 @@ def _block(block: dict[str, Any]) -> str:
     return ", ".join(told)
 
 
-def _line(store: Store, run: RunRow) -> tuple[str, ...]:
+def cells_of(store: Store, run: RunRow) -> tuple[str, ...]:
     stats = run.stats or _so_far(store, run)
     wall = stats.get("wall_s")
     overhead = f"{100 * stats['overhead_s'] / wall:.2f} %" if wall and "overhead_s" in stats else "?"

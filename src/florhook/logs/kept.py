@@ -1,0 +1,160 @@
+"""Keeps what hindsight statements print beside the replay, line by line, with the loops around each line.
+
+A file of JSON: first an object that tells of the replay, then one list for each line, [loops, out, exact, text]: of
+each loop around, from outside in, [site, nth, iteration, labels]; how many characters the run had printed by then; and
+whether that is exact, or about right since prints of the program were edited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..descriptors import moved_up
+
+Loop = tuple[str, int, int, dict[str, Any]]  # site, nth, iteration, labels
+AT_ONCE = 64  # lines that are written together
+
+
+class KeptLines:
+    """Takes what hindsight statements write, piece by piece. Whatever fails here ends the keeping, and nothing else.
+
+    `loops` gives those around the place that runs now, `failed` is told why nothing is kept any more. A line that was
+    begun in one iteration and ended in another belongs to what both have around them.
+    """
+
+    def __init__(self, loops: Callable[[], list[Loop]], failed: Callable[[str], None]) -> None:
+        self._loops, self._failed = loops, failed
+        self._descriptor: int | None = None
+        self._pid = os.getpid()
+        self._text = ""
+        self._began: tuple[list[Loop], int, bool] = [], 0, True
+        self._lines: list[str] = []
+
+    def goes_to(self, path: str | None) -> None:
+        """From here on, lines go to that file."""
+        self.finish()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if path is not None:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._descriptor = moved_up(os.open(path, flags, 0o600))
+            except OSError as error:
+                self._give_up(error)
+
+    def take(self, text: str, out: int, exact: bool) -> None:
+        """A piece of output, before which the run had printed so many characters, about or exactly."""
+        if self._descriptor is None or not text:
+            return
+        try:
+            self._take(text, out, exact)
+        except Exception as error:
+            self._give_up(error)
+
+    def _take(self, text: str, out: int, exact: bool) -> None:
+        if self._pid != os.getpid():  # what was begun is the parent's
+            self._pid, self._text = os.getpid(), ""
+            self._lines.clear()
+        if not self._text:
+            self._began = self._loops(), out, exact
+        self._text += text
+        if "\n" not in text:
+            return
+        *lines, rest = self._text.split("\n")
+        now = self._loops() if len(self._text) > len(text) else self._began[0]
+        for line in lines:
+            self._lines.append(json.dumps([common(self._began[0], now), *self._began[1:], line]))
+            self._began = now, out, exact
+        self._text = rest
+        if len(self._lines) > AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the whole lines."""
+        if self._lines and self._descriptor is not None and self._pid == os.getpid():
+            data = "".join(f"{line}\n" for line in self._lines).encode()
+            self._lines.clear()
+            try:
+                os.write(self._descriptor, data)
+            except OSError as error:
+                self._give_up(error)
+
+    def finish(self) -> None:
+        """Write everything, a line without an end included."""
+        if self._text and self._descriptor is not None and self._pid == os.getpid():
+            self._lines.append(json.dumps([*self._began, self._text]))
+        self._text = ""
+        self.flush()
+
+    def _give_up(self, error: Exception) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        reason = (
+            error.strerror if isinstance(error, OSError) else None
+        ) or f"{type(error).__name__}: {error}"
+        self._failed(f"what this replay prints is not kept for florhook logs: {reason}")
+
+
+def common(one: list[Loop], other: list[Loop]) -> list[Loop]:
+    """The loops, from outside in, that two places have around them, in the same iterations."""
+    count = 0
+    for mine, its in zip(one, other, strict=False):
+        if mine[:3] != its[:3]:
+            break
+        count += 1
+    return one[:count]
+
+
+def folder_of(home: Path, run: str) -> Path:
+    """Where the lines of a run's replays are."""
+    return home / "logs" / run
+
+
+def publish(home: Path, run: str, parts: list[Path], about: dict[str, Any]) -> None:
+    """Make one file of what a replay kept, if it printed anything. OSError where that cannot be."""
+    data = b"".join(path.read_bytes() for path in parts if path.exists())
+    if not data:
+        return
+    folder = folder_of(home, run)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    spare = folder / f".{about['replay']}.new"
+    with open(os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(json.dumps(about).encode() + b"\n" + data)
+        file.flush()
+        os.fsync(file.fileno())
+    spare.rename(folder / f"{about['replay']}.jsonl")
+
+
+def replays_of(home: Path, run: str) -> list[tuple[dict[str, Any], Path]]:
+    """The replays that printed for a run, oldest first, and their files."""
+    found = []
+    for path in folder_of(home, run).glob("*.jsonl"):
+        with open(path, "rb") as file:
+            about = _parsed(file.readline())
+        if isinstance(about, dict):
+            found.append((about, path))
+    return sorted(found, key=lambda each: (each[0].get("ended", 0.0), each[1].name))
+
+
+def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str]]:
+    """The lines of a replay, as the module says. What is no line of ours is passed over."""
+    with open(path, "rb") as file:
+        file.readline()
+        for row in file:
+            match _parsed(row):
+                case [list(loops), int(out), bool(exact), str(text)]:
+                    places = [(site, nth, iteration, labels) for site, nth, iteration, labels in loops]
+                    yield places, out, exact, text
+
+
+def _parsed(row: bytes) -> Any:
+    try:
+        return json.loads(row)
+    except ValueError:
+        return None

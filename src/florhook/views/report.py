@@ -1,0 +1,116 @@
+"""`florhook view`: one HTML file with the curves, times and sources of runs; it opens from disk and asks no network."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..history.lines import History, history_of
+from ..history.tables import Value, values_of
+from ..replay.record import Record
+from ..store.store import Store
+from .tables import COLUMNS, cells_of
+
+MOST_BARS = 4000  # executions of loops that are drawn, the longest first
+HERE = "/*DATA*/"  # in the page, where the data goes
+
+
+def page(home: Path, which: Sequence[str], live: bool = False) -> str:
+    """The whole page; with `live` it asks its server for news."""
+    text = files("florhook.views").joinpath("report.html").read_text(encoding="utf-8")
+    # In a script element nothing but its end has a meaning to HTML.
+    return text.replace(HERE, json.dumps(data_of(home, which, live)).replace("<", "\\u003c"))
+
+
+def data_of(home: Path, which: Sequence[str], live: bool = False) -> dict[str, Any]:
+    """What the page shows. Nothing is unpickled."""
+    return {
+        "made": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "live": live,
+        "runs": [_run(home, name) for name in which],
+    }
+
+
+def _run(home: Path, which: str) -> dict[str, Any]:
+    with Store.open(home) as store:
+        run = store.find(which)
+        record = Record(store, run)
+        cells = dict(zip(COLUMNS, cells_of(store, run), strict=True))
+    loops = sorted(_loops(record), key=lambda bar: bar[0] - bar[1])[:MOST_BARS]
+    checkpoints = sorted(_checkpoints(record))
+    ends = [bar[1] for bar in loops] + [each[0] for each in checkpoints]
+    return {
+        "id": run.id,
+        "cells": [cells[name] for name in COLUMNS[1:-2]],
+        "summary": f"{cells['checkpoints']} checkpoints, {cells['stored']}, overhead {cells['overhead']}",
+        "seconds": run.stats.get("wall_s") or max(ends, default=0.0),
+        "curves": _curves(history_of(home, which)),
+        "loops": loops,
+        "checkpoints": checkpoints,
+        "sources": [
+            {"path": row.path, "text": row.source.decode("utf-8", "replace")} for row in record.sources
+        ],
+    }
+
+
+def _curves(history: History) -> list[dict[str, Any]]:
+    """Columns, which are shorter than rows.
+
+    A name that was printed in several loops, whose steps are different ones, is a curve for each; what a replay printed is one
+    of its own.
+    """
+    values = values_of(history, ())
+    sites: dict[str, set[str]] = {}
+    for value in values:
+        sites.setdefault(value.name, set()).add(_site(value))
+    curves: dict[tuple[str, bool], list[tuple[int, float | None, float | None, str]]] = {}
+    for value in values:
+        line, cells = value.line, history.columns.cells(value.line.places)
+        notes = [next(reversed(cells), "outside")] if len(sites[value.name]) > 1 else []
+        notes += [f"rank {line.rank}"] if line.rank else []
+        name = f"{value.name} ({', '.join(notes)})" if notes else value.name
+        number = float(value.value) if math.isfinite(value.value) else None
+        place = " ".join(f"{variable}={cell}" for variable, cell in cells.items())
+        curves.setdefault((name, bool(line.replay)), []).append((line.step, line.time, number, place))
+    return [
+        dict(zip(("name", "hindsight", "steps", "times", "values", "places"), (*key, *columns), strict=True))
+        for key, points in curves.items()
+        for columns in [zip(*sorted(points, key=lambda point: point[0]), strict=True)]
+    ]
+
+
+def _site(value: Value) -> str:
+    return value.line.places[-1].site if value.line.places else ""
+
+
+def _loops(record: Record) -> list[tuple[float, float, int]]:
+    """When each execution of a main loop's iteration, and of a loop in it, began and ended; how deep it lies."""
+    bars = []
+    for loop in record.inside.get(-1, []):
+        left = loop.row.left if loop.row.left is not None else loop.time_at(loop.known)
+        begins = sorted(row.began for row in loop.iterations.values()) or [loop.row.entered]
+        bars += [(start, end, 0) for start, end in zip(begins, [*begins[1:], left], strict=True)]
+        bars += [
+            (inner.row.entered, inner.row.left, 1)
+            for inner in record.inside.get(loop.row.ctx, [])
+            if inner.row.left is not None
+        ]
+    return bars
+
+
+def _checkpoints(record: Record) -> list[tuple[float, int, str]]:
+    """When each was taken, how many bytes it refers to, and where."""
+    found = []
+    for loop in record.loops.values():
+        line = loop.site.line
+        for iteration, row in loop.checkpoints.items():
+            where = (
+                f"end of the loop of line {line}" if iteration < 0 else f"line {line}, iteration {iteration}"
+            )
+            found.append((round(row.taken, 3), sum(row.lengths), where))
+    return found
