@@ -259,7 +259,7 @@ def run_until_done(
 
 def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: Folder | None) -> Attempt:
     overlay = settings.home / "replays" / new_id() if folder is None else folder.overlay
-    kept = overlay.parent / f"{overlay.name}-{run.rank}.kept"
+    kept = overlay.parent / f"{overlay.name}-{asked.run.rank}.kept"
     overlay.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     read, write = os.pipe()
     task = {**task, "status": write, "kept": str(kept)}

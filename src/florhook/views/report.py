@@ -48,7 +48,7 @@ def _run(home: Path, which: str) -> dict[str, Any]:
         "id": run.id,
         "cells": [cells[name] for name in COLUMNS[1:-2]],
         "summary": f"{cells['checkpoints']} checkpoints, {cells['stored']}, overhead {cells['overhead']}",
-        "seconds": run.stats.get("wall_s") or max(ends, default=0.0),
+        "seconds": max([run.stats.get("wall_s") or 0.0, *ends]),
         "curves": _curves(history_of(home, which)),
         "loops": loops,
         "checkpoints": checkpoints,
@@ -61,8 +61,8 @@ def _run(home: Path, which: str) -> dict[str, Any]:
 def _curves(history: History) -> list[dict[str, Any]]:
     """Columns, which are shorter than rows.
 
-    A name that was printed in several loops, whose steps are different ones, is a curve for each; what a replay printed is one
-    of its own.
+    A name that was printed in several loops, whose steps are different ones, is a curve for each; what a replay printed
+    is one of its own.
     """
     values = values_of(history, ())
     sites: dict[str, set[str]] = {}
@@ -71,6 +71,8 @@ def _curves(history: History) -> list[dict[str, Any]]:
     curves: dict[tuple[str, bool], list[tuple[int, float | None, float | None, str]]] = {}
     for value in values:
         line, cells = value.line, history.columns.cells(value.line.places)
+        if cells.get(value.name) == value.value:
+            continue  # it tells where the line was printed
         notes = [next(reversed(cells), "outside")] if len(sites[value.name]) > 1 else []
         notes += [f"rank {line.rank}"] if line.rank else []
         name = f"{value.name} ({', '.join(notes)})" if notes else value.name
