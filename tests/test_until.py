@@ -150,3 +150,15 @@ def test_a_run_that_crashed(flor: Flor) -> None:
     assert (status, out) == (0, "total >= 49: first true after total=42 (train.py:3)\n")
     status, out, errors, _ = search(flor, "--until", "total >= 63")
     assert (status, out) == (1, ""), errors
+
+
+def test_a_run_that_is_not_the_same_again(flor: Flor) -> None:
+    """The answer stands, and that it is not exact is said."""
+    program = "import os, time\nx = 0\nfor epoch in range(3):\n    time.sleep(0.01)\n    for i in range(2):\n"
+    program += "        time.sleep(0.01)\n        x = x + 1 + os.getpid() * 1e-9\n"
+    (flor.folder / "train.py").write_text(program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    status, out, errors, stats = search(flor, "--until", "train.py:7:x > 3")
+    assert (status, stats["exit_code"]) == (4, 4)
+    assert out == "x > 3: first true at epoch=1 i=1 (train.py:7)\n"
+    assert "florhook: this replay is not exact: " in errors

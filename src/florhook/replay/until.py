@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..settings import Settings
 from ..store.rows import RunRow
 from .plan import EXIT
 from .record import Loop, Record
-from .supervisor import Asked, asked, refuse_ranks, run_until_done
+from .supervisor import DIVERGED, Asked, asked, refuse_ranks, run_until_done
 
 AT_ONCE = 8  # checkpoints that one process asks when it bisects; it cannot go back
 NOT_FOUND = 1  # exit code
@@ -31,19 +32,22 @@ def search(target: Target, settings: Settings) -> int:
     """Print the first place; 1 where there is none."""
     assert settings.until is not None
     what = parse_search(settings.until)
-    if settings.plan or settings.probe or settings.select or settings.workers != 1:
-        raise UsageError("--until goes alone: without --plan, --probe, --select and --workers")
+    if settings.plan or settings.probe or settings.select:
+        raise UsageError("--until goes alone: without --plan, --probe and --select")
     question = asked(target, settings, [what] if what.file else [])
     refuse_ranks(question.run, "searched")
     looker = _Looker(question, settings, what)
     answer = looker.before_a_line() if what.file else looker.between_iterations()
-    write_stats(settings.stats, looker.figures(found=answer is not None), question.run.rank)
     if answer is None:
         sys.stderr.write(f"florhook: {what.text} is not true {looker.nowhere}\n")
-        return NOT_FOUND
-    place = " ".join(f"{name}={value}" for name, value in answer["labels"])
-    print(f"{what.text}: first true {answer['when']}{' ' if place else ''}{place} ({answer['where']})")
-    return 0
+    else:
+        place = " ".join(f"{name}={value}" for name, value in answer["labels"])
+        print(f"{what.text}: first true {answer['when']}{' ' if place else ''}{place} ({answer['where']})")
+    exit_code = DIVERGED if looker.differences else NOT_FOUND if answer is None else 0
+    for difference in looker.differences:
+        sys.stderr.write(f"florhook: this replay is not exact: {difference}\n")
+    write_stats(settings.stats, {**looker.figures(), "exit_code": exit_code}, question.run.rank)
+    return exit_code
 
 
 class _Looker:
@@ -53,6 +57,7 @@ class _Looker:
         self.asked, self.settings, self.what = question, settings, what
         self.nowhere = "after any iteration of the main loops"
         self._attempts: list[dict[str, Any]] = []
+        self._began = time.perf_counter()
         with question.store:
             self.record = Record(question.store, question.run)
 
@@ -117,12 +122,27 @@ class _Looker:
             )
         return attempt.report
 
-    def figures(self, *, found: bool) -> dict[str, Any]:
+    @property
+    def differences(self) -> list[str]:
+        """Where what was executed on the way was not as in the run."""
+        return [text for report in self._attempts for text in report.get("differences", [])]
+
+    def figures(self) -> dict[str, Any]:
         """For FLOR_STATS: those of all processes together."""
-        names = ("iterations_executed", "iterations_skipped", "blocks_skipped", "jumps", "restore_s")
+        names = (
+            *(
+                "iterations_executed",
+                "iterations_skipped",
+                "iterations_left_early",
+                "blocks_skipped",
+                "jumps",
+            ),
+            *("verified", "diverged", "unverified", "restore_s"),
+        )
         totals = {name: sum(report.get(name, 0) for report in self._attempts) for name in names}
         run: RunRow = self.asked.run
-        return {"mode": "replay", "run_id": run.id, "workers": 1, **totals, "found": found}
+        wall = time.perf_counter() - self._began
+        return {"mode": "replay", "run_id": run.id, "workers": 1, **totals, "wall_s": wall}
 
 
 def _main_loops(record: Record) -> list[Loop]:
