@@ -98,8 +98,8 @@ def test_is_one_file_that_asks_no_network(recorded: Flor) -> None:
     ("args", "status", "said"),
     [
         (["nosuch"], 3, "no run 'nosuch'"),
-        (["--what"], 2, "not '--what'"),
-        (["-o"], 2, "-o needs a value"),
+        (["--what"], 2, "view has no option --what"),
+        (["-o"], 2, "--output needs a value"),
         (["-o", "no/such/folder.html"], 2, "cannot write no/such/folder.html: No such file"),
         (["--serve", "--port", "x"], 2, "--port must be a number"),
     ],

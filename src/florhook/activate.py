@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from florhook.settings import Settings
+
 
 def sitedir() -> Path:
     """The folder to put on PYTHONPATH: beside the package in a wheel, at the root of the source tree."""
@@ -25,6 +27,11 @@ def sitedir() -> Path:
         if (folder / "sitecustomize.py").is_file():
             return folder.resolve()
     raise FileNotFoundError(f"there is no sitecustomize folder in or beside {package}")
+
+
+def show_sitedir(settings: Settings, words: list[str]) -> None:
+    """For the command line."""
+    print(sitedir())
 
 
 def take_over(event: str, argument: str) -> None:

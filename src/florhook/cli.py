@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -16,10 +17,19 @@ VALUES = (
     *("probe", "until", "runs"),
 )
 SWITCHES = ("force", "trust", "plan", "monotone", "help", "version")
-SUBCOMMANDS = (
-    *("runs", "show", "replay", "logs", "export", "view", "shell"),
-    *("doctor", "gc", "pin", "unpin", "sitedir"),
-)
+SUBCOMMANDS = {  # where the function is that takes the settings and the words behind the subcommand
+    "runs": ("views.tables", "runs"),
+    "show": ("views.tables", "show"),
+    "logs": ("views.logs", "logs"),
+    "export": ("views.logs", "export_values"),
+    "view": ("views.view", "view"),
+    "shell": ("shell", "shell"),
+    "doctor": ("doctor.report", "doctor"),
+    "gc": ("views.retention", "gc"),
+    "pin": ("views.retention", "pin"),
+    "unpin": ("views.retention", "unpin"),
+    "sitedir": ("activate", "show_sitedir"),
+}
 LATER = ("diff", "verify")
 
 REPLAYS = ("plan", "probe", "until", "monotone")  # what only replays have
@@ -212,51 +222,9 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
 
 
 def _subcommand(settings: Settings, words: list[str]) -> None:
-    if words[0] == "sitedir":
-        from .activate import sitedir
-
-        print(sitedir())
-        return
-    if words[0] == "doctor":
-        from .doctor.report import doctor
-
-        doctor(settings, words[1:])
-        return
-    if words[0] == "shell":
-        from .shell import shell
-
-        shell(settings, words[1:])
-        return
-    if words[0] == "gc":
-        from .views.retention import gc
-
-        gc(settings, words[1:])
-        return
-    if words[0] == "view":
-        from .views.view import view
-
-        view(settings, words[1:])
-        return
-    if words[0] in ("logs", "export"):
-        from .views.logs import export_values, logs
-
-        (logs if words[0] == "logs" else export_values)(settings, words[1:])
-        return
-    if words[0] in ("pin", "unpin"):
-        from .views.retention import pin
-
-        pin(settings, words[1:], words[0] == "pin")
-        return
-    from .views.tables import runs_table, show_run
-
-    if words[0] == "runs":
-        if len(words) > 1:
-            raise UsageError(f"runs takes no arguments, not {words[1]!r}")
-        runs_table(settings.home)
-    else:
-        if len(words) > 2:
-            raise UsageError("show takes one run: id, unique prefix or last")
-        show_run(settings.home, words[1] if len(words) == 2 else settings.run)
+    module, name = SUBCOMMANDS[words[0]]
+    function = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    function(settings, words[1:])
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from ..replay.resume_plan import find_moment, parse_moment
 from ..settings import Settings, byte_count
 from ..store.collect import Report, Request, collect, plan
 from ..store.pins import pin as pin_places
-from ..store.pins import unpin
+from ..store.pins import unpin as unpin_runs
 from ..store.rows import RunRow
 from ..store.store import WHOLE, Store, settle
 from .options import options_of
@@ -54,23 +54,31 @@ def _tell(report: Report, dry: bool) -> None:
     print(f"{verb} {size_text(report.freed)}: the checkpoints take {size_text(report.after)}")
 
 
-def pin(settings: Settings, words: list[str], pinned: bool) -> None:
-    """Keep a run's checkpoints, or the one from which a place is reached, whatever `gc` does; or let them go."""
-    name = "pin" if pinned else "unpin"
-    options, rest = options_of(name, words, ("at",) if pinned else (), ())
-    if len(rest) > 1:
-        raise UsageError(f"{name} takes one run: id, unique prefix or last")
-    at = ",".join(options.get("at", [])) or (settings.at if pinned else None)
+def pin(settings: Settings, words: list[str]) -> None:
+    """Keep a run's checkpoints, or the one from which a place is reached, whatever `gc` does."""
+    options, rest = options_of("pin", words, ("at",), ())
+    at = ",".join(options.get("at", [])) or settings.at
     with Store.open(settings.home) as store:
-        runs = _ranks(store, rest[0] if rest else settings.run)
+        runs = _ranks(store, _only_run("pin", rest, settings))
         places = [(run.id, *(_place(store, run, at) if at else WHOLE)) for run in runs]
-    if not pinned:
-        unpin(settings.home, [run.id for run in runs])
-        return
     pin_places(settings.home, places)
     for run, ctx, iteration in places:
         what = f"iteration {iteration} of loop execution {ctx}" if at else "all checkpoints"
         print(f"{run}: {what} pinned")
+
+
+def unpin(settings: Settings, words: list[str]) -> None:
+    """Let a run's checkpoints go, as far as `gc` wants them."""
+    _, rest = options_of("unpin", words, (), ())
+    with Store.open(settings.home) as store:
+        runs = _ranks(store, _only_run("unpin", rest, settings))
+    unpin_runs(settings.home, [run.id for run in runs])
+
+
+def _only_run(name: str, words: list[str], settings: Settings) -> str:
+    if len(words) > 1:
+        raise UsageError(f"{name} takes one run: id, unique prefix or last")
+    return words[0] if words else settings.run
 
 
 def _place(store: Store, run: RunRow, at: str) -> tuple[int, int]:

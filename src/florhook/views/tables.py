@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
+from ..errors import UsageError
 from ..replay.record import modules_of
+from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import WHOLE, Store
 
@@ -26,19 +27,23 @@ COLUMNS = (
 )
 
 
-def runs_table(home: Path) -> None:
+def runs(settings: Settings, words: list[str]) -> None:
     """One line for each run, oldest first; of several ranks, rank 0 stands for all."""
-    with Store.open(home) as store:
+    if words:
+        raise UsageError(f"runs takes no arguments, not {words[0]!r}")
+    with Store.open(settings.home) as store:
         rows = [COLUMNS, *(cells_of(store, run) for run in store.runs() if run.rank == 0)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def show_run(home: Path, which: str) -> None:
+def show(settings: Settings, words: list[str]) -> None:
     """One run: what it was, how it ended, its loops and what recording cost."""
-    with Store.open(home) as store:
-        run = store.find(which)
+    if len(words) > 1:
+        raise UsageError("show takes one run: id, unique prefix or last")
+    with Store.open(settings.home) as store:
+        run = store.find(words[0] if words else settings.run)
         cells = dict(zip(COLUMNS, cells_of(store, run), strict=True))
         print(f"run          {run.id}")
         print(f"folder       {run.cwd}")

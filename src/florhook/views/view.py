@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..settings import Settings
+from .options import options_of
 from .report import page
 from .serve import Server
 
@@ -16,37 +17,20 @@ DEFAULT = "florhook.html"
 
 def view(settings: Settings, words: list[str]) -> None:
     """Write the page to a file, or serve it until Ctrl-C; its name or address is printed."""
-    which: list[str] = []
-    target, port, serves, opens = "", 0, False, False
-    rest = list(words)
-    while rest:
-        word, equals, value = rest.pop(0).partition("=")
-        if word in ("-o", "--output", "--port") and not equals:
-            if not rest:
-                raise UsageError(f"{word} needs a value")
-            value = rest.pop(0)
-        if word in ("-o", "--output"):
-            target = value
-        elif word == "--port":
-            port = _port(value)
-        elif word in ("--serve", "--open"):
-            serves, opens = serves or word == "--serve", opens or word == "--open"
-        elif word.startswith("-"):
-            raise UsageError(f"view takes runs, -o FILE, --serve, --port N and --open, not {word!r}")
-        else:
-            which.append(word)
+    words = ["--output" if word == "-o" else word for word in words]
+    options, which = options_of("view", words, ("output", "port"), ("serve", "open"))
     which = which or [settings.run]
-    if serves:
-        _serve(settings.home, which, port, opens)
+    if "serve" in options:
+        _serve(settings.home, which, _port(options.get("port", ["0"])[-1]), "open" in options)
         return
-    path = Path(target or DEFAULT)
+    path = Path(options.get("output", [DEFAULT])[-1])
     text = page(settings.home, which)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     print(path)
-    if opens:
+    if "open" in options:
         webbrowser.open(path.absolute().as_uri())
 
 
