@@ -115,3 +115,19 @@ def test_wrong_choices(flor: Flor, text: str) -> None:
     assert done.returncode == 2
     assert "--runs" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_older_version_of_an_imported_module(flor: Flor) -> None:
+    """By hand: one is added to x in each epoch of the first run, 100 in those of the second."""
+    program = "import time, util\nx = 0\nfor epoch in range(3):\n    time.sleep(0.01)\n    x = util.step(x)\n    y = x\n"
+    flor.write("train.py", program)
+    for more in (1, 100):
+        flor.write("util.py", f"def step(x):\n    return x + {more}\n")
+        assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    done = flor("replay", "--runs", "all", "--probe", "train.py:6:x")
+    first, second = run_ids(flor)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1:] == [
+        *(f"{first}  epoch={epoch} x={epoch + 1}" for epoch in range(3)),
+        *(f"{second}  epoch={epoch} x={100 * (epoch + 1)}" for epoch in range(3)),
+    ]

@@ -130,6 +130,8 @@ def watch(
 
     for module in wanted.keys() & sys.modules.keys():  # a debugger may run us
         patch(module)
+    if entropy.NAMES in sys.modules:
+        notice(entropy.NAMES)
     hook = finder.install(scope, program.transform)
     hook.notices.update(dict.fromkeys({*wanted, *entropy.LIBRARIES}, imported))
     return hook

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from .descriptors import high_copy, low_ones_reserved
@@ -109,6 +109,7 @@ class Visit(Attempt):
         with Store.open(settings.home) as store:
             target = target_of(store.find(task["run"]), settings)
         super().__init__(target, settings, task)
+        self.program.text = self.record.text_of  # the program as it was, whatever has become of it since
         self.stdin = high_copy(0) if sys.stdin is not None else -1
         self.arrived = False
 
@@ -117,12 +118,7 @@ class Visit(Attempt):
 
     def run(self) -> None:
         watch(self.target, self.settings, self.program, entropy.guarded(self._set_state))
-        run(self.target, self._transform, self.start, self._at_exit)
-
-    def _transform(self, source: bytes, path: str, name: str) -> CodeType:
-        """The program as it was, whatever has become of it since."""
-        recorded = self.record.source_of(name)
-        return self.program.transform(source if recorded is None else recorded.source, path, name)
+        run(self.target, self.program.transform, self.start, self._at_exit)
 
     def _at_start(self, module: ModuleType) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)

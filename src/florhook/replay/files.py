@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
+import tempfile
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +33,7 @@ CLOCK_NS = 1_000_000  # nanoseconds that a copy of a file may lose
 CLOCK = 0.01  # seconds: how much earlier than the write a file's time may be
 NUMBERS = 1e8  # below are numbers of jumps, above are times
 NOTED = ("size", "gone", "content")
+TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 LATER = 2.0  # seconds after the end of the run: the file was changed by somebody else
 
 
@@ -230,7 +233,8 @@ class Files:
     def begin_without(self, paths: Collection[str]) -> None:
         """Hide what the run had made; each file shows again when the part of the run that wrote it was skipped."""
         folders = {path for path in self.history.folders if os.path.isdir(path)}
-        self._hidden = {*paths, *folders}
+        temporary = {path for path in self.history.written if is_temporary(path) and os.path.lexists(path)}
+        self._hidden = {*paths, *folders, *temporary}
         self.overlay.hide(
             sorted(self._hidden, reverse=True)
         )  # what lies in a folder first: it is shown by itself
@@ -353,6 +357,12 @@ class Files:
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, data)
         file.seek(0, os.SEEK_END)
+
+
+def is_temporary(path: str) -> bool:
+    """Whether `tempfile` named it, which takes names only that nobody has."""
+    folder, name = os.path.split(path)
+    return folder == os.path.realpath(tempfile.gettempdir()) and bool(TEMPORARY.match(name))
 
 
 def _time_of(path: str) -> float | None:

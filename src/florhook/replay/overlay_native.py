@@ -34,6 +34,7 @@ class Natives(importlib.abc.MetaPathFinder):
         self._after["torch._C"] = self._patch_torch_files
         self._after["torch.storage"] = self._patch_torch_storage
         self._after["sqlite3"] = self._after["sqlite3.dbapi2"] = self._patch_sqlite
+        self._after["socket"] = self._patch_socket
 
     def apply(self) -> None:
         """Patch what is imported, and watch the imports to come."""
@@ -153,6 +154,31 @@ class Natives(importlib.abc.MetaPathFinder):
 
         call.__name__, call.__doc__, call.__module__ = "connect", connect.__doc__, connect.__module__
         self._set(module, "connect", call)
+
+    def _patch_socket(self, module: ModuleType) -> None:
+        """The sockets of the file system: their paths may not be long, so the overlay's are reached by a descriptor."""
+        family = getattr(module, "AF_UNIX", None)
+
+        def wrapped(name: str, how: str) -> Callable[..., Any]:
+            plain = getattr(module.socket, name)
+
+            def call(self: Any, address: Any) -> Any:
+                is_path = isinstance(address, (str, bytes)) and address[:1] not in ("", b"", "\0", b"\0")
+                found = self_path(address, how) if self.family == family and is_path else address
+                if found == address:
+                    return plain(self, address)
+                folder = os.open(os.path.dirname(found), os.O_PATH | os.O_CLOEXEC)
+                try:
+                    return plain(self, f"/proc/self/fd/{folder}/{os.path.basename(os.fsdecode(found))}")
+                finally:
+                    os.close(folder)
+
+            call.__name__, call.__qualname__, call.__doc__ = name, f"socket.{name}", plain.__doc__
+            return call
+
+        self_path = self._path
+        for name, how in (("bind", "w"), ("connect", "r"), ("connect_ex", "r")):
+            self._set(module.socket, name, wrapped(name, how))
 
     def _database(self, database: Any, uri: bool) -> Any:
         if not self._is_active() or database in ("", b"", ":memory:", b":memory:"):

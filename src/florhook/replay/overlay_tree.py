@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -68,6 +69,7 @@ class Tree:
         self._old_names = frozenset(real.listdir(temporary))
         self._canonical: dict[str, tuple[str, bool]] = {}
         self._spare = self.root + "/spare"
+        self._numbers = itertools.count()
         self.untouched = _installed_packages()
         for folder in (self.root, self.files, self._spare):
             os.makedirs(folder, exist_ok=True)
@@ -265,9 +267,20 @@ class Tree:
                 self._copy_file(place.path, upper, info, with_data)
         return upper
 
+    @contextmanager
+    def _spare_folder(self) -> Iterator[str]:
+        """A folder for one file; `tempfile` would draw its name from those that the program is to get."""
+        folder = f"{self._spare}/{os.getpid()}-{threading.get_ident()}-{next(self._numbers)}"
+        with self.paused():
+            os.mkdir(folder)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder)
+
     def _copy_file(self, source: str, upper: str, info: os.stat_result, with_data: bool) -> None:
         # Made aside and linked into place: another process may be doing the same.
-        with tempfile.TemporaryDirectory(dir=self._spare) as folder:
+        with self._spare_folder() as folder:
             spare = folder + "/copy"
             if stat.S_ISREG(info.st_mode) and not with_data:
                 real.FileIO(spare, "w").close()
@@ -279,7 +292,7 @@ class Tree:
 
     def copy(self, source: str, upper: str) -> None:
         """Copy a file that lies outside the overlay over one in it."""
-        with self.paused(), tempfile.TemporaryDirectory(dir=self._spare) as folder:
+        with self.paused(), self._spare_folder() as folder:
             real.rename(shutil.copy2(source, folder + "/copy"), upper)
 
     def copy_up_all(self, place: Place) -> str:
@@ -325,7 +338,8 @@ class Tree:
                 os.unlink(upper)
             for marked in (path, *self._journal.marks_below(path)):
                 self._journal.add(SHOW, marked)
-            self.make_parents(path)
+            if _lexists(path):
+                self.make_parents(path)
 
 
 def _installed_packages() -> tuple[str, ...]:

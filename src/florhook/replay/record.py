@@ -134,6 +134,11 @@ class Record:
     def source_of(self, module: str) -> SourceRow | None:
         return next((source for source in self.sources if source.module == module), None)
 
+    def text_of(self, module: str, now: bytes) -> bytes:
+        """A module's source as it was, whatever has become of it; `now` where it was not recorded."""
+        recorded = self.source_of(module)
+        return now if recorded is None else recorded.source
+
     @cached_property
     def output(self) -> str:
         """All that the run wrote to stdout."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from ..descriptors import low_ones_reserved, moved_up
@@ -87,6 +87,8 @@ class Worker:
         self.selection = self._selection()
         self.program = Program(replaying=True)
         self.program.diff = self._differs
+        if self.versions.recorded:
+            self.program.text = self.record.text_of
         if self.folder is not None:
             join(self.record, [(other, self.edits.question(other, self.selection)) for other in self.others])
         question = self.edits.question(self.record, self.selection)
@@ -262,7 +264,7 @@ class Worker:
         only_write_below(self.settings.home, users)
         self._watch(self._set_state)
         self.collections.begin()
-        run(self.target, self._transform, self._at_start, self._at_exit)
+        run(self.target, self.program.transform, self._at_start, self._at_exit)
 
     def _watch(self, notice: Callable[[str], None]) -> None:
         settings = as_recorded(self.settings, self.record.run)
@@ -278,7 +280,7 @@ class Worker:
         self.replayer.pid = NO_PROCESS
         self._watch(lambda library: None)
         if self.target.kind == "script":
-            rewrite_main(os.path.realpath(self.target.value), self._transform)
+            rewrite_main(os.path.realpath(self.target.value), self.program.transform)
         self._put_in_place()
         self.overlay.install()
 
@@ -314,11 +316,6 @@ class Worker:
     def _differs(self, name: str, path: str, source: bytes) -> SourceDiff | None:
         recorded = self.record.source_of(name)
         return None if recorded is None else self.versions.compared(recorded, source, path)
-
-    def _transform(self, source: bytes, path: str, name: str) -> CodeType:
-        """From the recorded text, where the files of now do not count."""
-        recorded = self.record.source_of(name) if self.versions.recorded else None
-        return self.program.transform(source if recorded is None else recorded.source, path, name)
 
     def _set_state(self, library: str) -> None:
         entropy.compare_version(library, self.record.states.get(entropy.version_name(library)))

@@ -1,4 +1,4 @@
-"""The random states that a program starts with: Python's, and NumPy's and torch's once they are imported.
+"""The random states that a program starts with: Python's, and NumPy's, torch's and tempfile's once they are imported.
 
 An unseeded program draws other numbers in each process. Its first states are recorded and set again in a replay, so
 that what comes before the first checkpoint is as recorded too.
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-LIBRARIES = ("numpy.random", "torch")  # modules after whose import there is a state to read
-PYTHON = "random"
+LIBRARIES = ("numpy.random", "torch", "tempfile")  # modules after whose import there is a state to read
+PYTHON, NAMES = "random", "tempfile"
 
 
 def row_name(library: str) -> str:
@@ -43,8 +43,8 @@ def compare_version(library: str, recorded: bytes | None) -> None:
 
 def read(library: str) -> bytes:
     """The global random state of a library, as bytes that hold no code."""
-    if library == PYTHON:
-        return json.dumps(random.getstate()).encode()
+    if library in (PYTHON, NAMES):
+        return json.dumps(_pythons(library).getstate()).encode()
     if library == "torch":
         return bytes(sys.modules["torch"].get_rng_state().numpy())
     state = _numpy().get_state(legacy=False)
@@ -55,9 +55,9 @@ def read(library: str) -> bytes:
 
 def write(library: str, state: bytes) -> None:
     """Set what `read` gave."""
-    if library == PYTHON:
+    if library in (PYTHON, NAMES):
         version, numbers, gauss = json.loads(state)
-        random.setstate((version, tuple(numbers), gauss))
+        _pythons(library).setstate((version, tuple(numbers), gauss))
     elif library == "torch":
         torch = sys.modules["torch"]
         torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
@@ -65,6 +65,18 @@ def write(library: str, state: bytes) -> None:
         plain = json.loads(state)
         key = sys.modules["numpy"].array(plain["state"]["key"], dtype="uint32")
         _numpy().set_state({**plain, "state": {**plain["state"], "key": key}})
+
+
+def _pythons(library: str) -> random.Random:
+    if library == PYTHON:
+        return random._inst
+    return sys.modules[NAMES]._get_candidate_names().rng  # type: ignore[no-any-return]
+
+
+def names_state() -> random.Random | None:
+    """What tempfile draws names from, once it has."""
+    names = getattr(sys.modules.get(NAMES), "_name_sequence", None)
+    return None if names is None else names.rng
 
 
 def _numpy() -> Any:

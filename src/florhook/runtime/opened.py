@@ -79,10 +79,12 @@ class OpenedFiles:
                 self._opened(*arguments)
             elif event == "os.fork":
                 self._started_child()
-            elif event != "os.mkdir":
-                self._written_anew(arguments[event == "os.rename"])
-            else:
+            elif event == "os.mkdir":
                 self._made_folder(arguments[0])
+            elif event == "os.rename" and os.path.isdir(arguments[0]):
+                self._made_folder(arguments[1])
+            else:
+                self._written_anew(arguments[event == "os.rename"])
         except Exception:  # whatever is odd about this file, the program opens it
             return
 

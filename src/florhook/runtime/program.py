@@ -43,6 +43,9 @@ class Program:
         self._with_inside: dict[int, int] = {}
         self.on_module: Callable[[str, str, bytes], None] | None = None
         self.is_pythons: Callable[[str, str], bool] = lambda *_: False
+        self.text: Callable[[str, bytes], bytes] = lambda _, source: (
+            source
+        )  # what to run instead of a module's file
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
@@ -61,6 +64,7 @@ class Program:
         """Rewrite a module's source and compile it. SyntaxErrors of the user's are raised as they are."""
         if self.is_pythons(name, path):
             return compile(source, path, "exec", dont_inherit=True)
+        source = self.text(name, source)
         quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         while True:
             firsts = self._next_ids()

@@ -19,6 +19,7 @@ from ..frames import variables_of
 from ..state.kinds import load_imported
 from ..state.kinds.settings import WORLDS
 from ..state.scan import Root
+from .entropy import names_state
 from .program import Program
 
 Name = tuple[Any, ...]
@@ -101,6 +102,9 @@ def _world() -> Iterator[Root]:
     load_imported()
     yield Root(("world", "random"), random._inst)
     yield Root(("world", "process"), _process.read())
+    names = names_state()
+    if names is not None:
+        yield Root(("world", "tempfile"), names)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         yield Root(("world", "numpy"), numpy_random.mtrand._rand)

@@ -1,0 +1,126 @@
+"""Names that `tempfile` draws, folders that appear whole, and sockets of the file system: a replay finds its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import Flor
+
+
+def check(flor: Flor, program: str, probe: str, line: str, wanted: list[str], *, skips: bool = True) -> None:
+    """Replay a recorded program with a probe behind a line."""
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    margin = line[: len(line) - len(line.lstrip())]
+    flor.write("train.py", program.replace(line, f"{line}\n{margin}{probe}"))
+    for home in (flor.home,):
+        done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+        assert (done.returncode, done.stdout.splitlines()) == (0, wanted), (home, done.stderr)
+    skipped = json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"]
+    assert bool(skipped) == skips
+
+
+FOLDER = """
+import pathlib, shutil, tempfile, time
+tmp = pathlib.Path(tempfile.mkdtemp())
+for epoch in range(4):
+    time.sleep(0.01)
+    (tmp / f"w{epoch}.txt").write_text(str(epoch))
+shutil.rmtree(tmp)
+"""
+
+
+def test_a_folder_made_before_the_loop_and_removed_after_it(flor: Flor) -> None:
+    wanted = [str([f"w{n}.txt" for n in range(epoch + 1)]) for epoch in range(4)]
+    probe = "print(sorted(path.name for path in tmp.iterdir()))"
+    line = '    (tmp / f"w{epoch}.txt").write_text(str(epoch))'
+    check(flor, FOLDER, probe, line, wanted, skips=False)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_names_are_those_of_the_run(flor: Flor, left: bool) -> None:
+    """Before, in and after the loop; whether or not what had the name is still there."""
+    program = f"""
+import os, tempfile, time
+names = []
+for epoch in range(3):
+    time.sleep(0.01)
+    file = tempfile.NamedTemporaryFile(delete={not left})
+    names.append(os.path.basename(file.name))
+    file.close()
+last = os.path.basename(tempfile.mkdtemp())
+{"" if left else "os.rmdir(os.path.join(tempfile.gettempdir(), last))"}
+open("names.txt", "w").write(repr([*names, last]))
+"""
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    recorded = eval((flor.folder / "names.txt").read_text())
+    try:
+        flor.write("train.py", program + "\nprint([*names, last])\n")
+        done = flor("train.py", FLOR_MODE="replay")
+        assert (done.returncode, done.stdout) == (0, f"{recorded!r}\n"), done.stderr
+        flor.write("train.py", program.replace("    file.close()", "    file.close()\n    print(file.name)"))
+        done = flor("train.py", FLOR_MODE="replay")
+        assert [Path(line).name for line in done.stdout.splitlines()] == recorded[:3], done.stderr
+    finally:
+        import tempfile
+
+        for name in recorded:
+            path = Path(tempfile.gettempdir()) / name
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+RENAMED = """
+import os, time
+for epoch in range(4):
+    time.sleep(0.01)
+    os.makedirs("tmp-ckpt")
+    open("tmp-ckpt/w.txt", "w").write("x" * epoch)
+    os.rename("tmp-ckpt", f"ckpt-{epoch}")
+    done = epoch
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_folders_that_appear_by_renaming(flor: Flor, workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOR_WORKERS", workers)
+    probe = "print(sorted(name for name in os.listdir('.') if 'ckpt' in name), os.path.getsize(f'ckpt-{epoch}/w.txt'))"
+    wanted = [f"{[f'ckpt-{n}' for n in range(epoch + 1)]} {epoch}" for epoch in range(4)]
+    check(flor, RENAMED, probe, "    done = epoch", wanted, skips=False)
+
+
+def test_folders_that_were_renamed_in_what_is_skipped(flor: Flor) -> None:
+    flor.write("train.py", RENAMED)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = "    if epoch == 2: print(sorted(name for name in os.listdir('.') if 'ckpt' in name))"
+    flor.write("train.py", RENAMED + probe + "\n")
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout) == (0, "['ckpt-0', 'ckpt-1', 'ckpt-2']\n"), done.stderr
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_executed"] == 1
+
+
+SOCKET = """
+import os, socket, threading, time
+server = socket.socket(socket.AF_UNIX)
+server.bind("a.sock")
+server.listen()
+total = 0
+for epoch in range(3):
+    time.sleep(0.01)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.path.abspath("a.sock"))
+        with server.accept()[0] as other:
+            other.sendall(b"x" * epoch)
+        total += len(client.recv(10))
+server.close()
+os.unlink("a.sock")
+"""
+
+
+def test_sockets_of_the_file_system(flor: Flor) -> None:
+    """In folders whose names are longer than a socket's path may be, too."""
+    check(flor, SOCKET, "print(total)", "        total += len(client.recv(10))", ["0", "1", "3"], skips=False)
+    assert not (flor.folder / "a.sock").exists()
