@@ -73,4 +73,4 @@ def test_the_plan_is_shown_and_nothing_runs(recorded: Flor) -> None:
 def test_plan_belongs_to_replay(recorded: Flor) -> None:
     done = recorded("--plan", "train.py")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "florhook: --plan goes with --mode replay\n"
+    assert done.stderr == "florhook: --plan goes with replay: florhook replay, or --mode replay\n"
