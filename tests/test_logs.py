@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
+import re
 
 import pytest
 from conftest import Flor
 from telling import HINDSIGHT, SIMPLE, TELLING, known, lines_of, record, replay, rows_of, said, told
+
+from florhook.history.headers import Count, counts
 
 
 def test_every_line_has_its_loops(flor: Flor) -> None:
@@ -46,6 +50,103 @@ def test_what_the_record_does_not_tell_is_left_open(flor: Flor) -> None:
         assert known(row).items() <= said(row["text"]).items(), row
     slow = [row for row in rows if said(row["text"]).get("epoch", 0) > 2500]
     assert sum(known(row) == said(row["text"]) for row in slow) > len(slow) / 2
+
+
+LEFT = """
+import time
+
+def first(limit):
+    for step in range(9):
+        time.sleep(0.003)
+        print(f"epoch={epoch} step={step} | looks")
+        if step == limit:
+            return step
+    return -1
+
+def fails():
+    for step in range(9):
+        time.sleep(0.003)
+        if step == 1:
+            print(f"epoch={epoch} step={step} | fails")
+            raise ValueError(step)
+
+def waits():
+    left = 9
+    while True:
+        time.sleep(0.003)
+        left -= 1
+        if left == 7:
+            return left
+
+for epoch in range(2):
+    print(f"epoch={epoch} | found", first(1))
+    try:
+        fails()
+    except ValueError as error:
+        print(f"epoch={epoch} | caught", error)
+    print(f"epoch={epoch} | waited until", waits())
+    print(f"epoch={epoch} | after")
+    time.sleep(0.003)
+    for step in range(1):
+        time.sleep(0.003)
+        print(f"epoch={epoch} step={step} | over")
+print("| end")
+"""
+
+
+def test_loops_left_by_return_and_exception(flor: Flor) -> None:
+    """What is printed after them, or later by a replay, is not theirs."""
+    record(flor, LEFT)
+    for row in told(rows_of(flor)):
+        assert known(row) == said(row["text"]), row
+    probed = re.sub(
+        r'^( *)print\(f?("[^|]*\|)', r"\1print(f\2 new'); \g<0>".replace("'", '"'), LEFT, flags=re.MULTILINE
+    )
+    assert replay(flor, probed).returncode == 0
+    rows = rows_of(flor)
+    assert [row["text"] for row in rows] == lines_of(flor.python("train.py").stdout)
+    for row in told(rows):
+        assert known(row) == said(row["text"]), row
+
+
+def test_a_run_that_crashed(flor: Flor) -> None:
+    """The iterations that it crashed in are known as the others are, since their loops' headers count them."""
+    program = TELLING.replace(
+        "        print(f", "        if epoch == 30 and step == 2: raise ValueError\n        print(f", 1
+    )
+    flor.write(
+        "train.py",
+        program.replace('print(f"epoch={epoch} | begins", end=" ")', 'print(f"epoch={epoch} | begins")'),
+    )
+    done = flor("train.py", FLOR_EPSILON="inf")
+    assert done.returncode == 1
+    rows = told(rows_of(flor))
+    assert len(rows) == 1 + 2 * 7 + 3
+    for row in rows:
+        assert known(row) == said(row["text"]), row
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("e in range(9)", Count((), 0, 1)),
+        ("e in range(5, 40, -3)", Count((), 5, -3)),
+        ("e in trange(1, 9)", Count((), 1, 1)),
+        ("e in tqdm.tqdm(range(-2, 9), desc='x')", Count((), -2, 1)),
+        ("i, x in enumerate(loader)", Count((0,), 0, 1)),
+        ("i, x in tqdm(enumerate(loader, 7))", Count((0,), 7, 1)),
+        ("i, x in enumerate(loader, start=3)", Count((0,), 3, 1)),
+        ("e in range(start, 9)", None),
+        ("e in range(*bounds)", None),
+        ("i, x in enumerate(loader, first)", None),
+        ("x in loader", None),
+        ("x in zip(range(3), y)", None),
+    ],
+)
+def test_headers_that_count(header: str, expected: Count | None) -> None:
+    """From and by numbers that stand there, or not."""
+    found = counts(ast.parse(f"for {header}:\n    pass\n"))
+    assert found == ({} if expected is None else {1: expected})
 
 
 def test_a_run_that_was_killed(flor: Flor) -> None:

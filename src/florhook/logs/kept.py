@@ -22,12 +22,17 @@ AT_ONCE = 64  # lines that are written together
 class KeptLines:
     """Takes what hindsight statements write, piece by piece. Whatever fails here ends the keeping, and nothing else.
 
-    `loops` gives those around the place that runs now, `failed` is told why nothing is kept any more. A line that was
-    begun in one iteration and ended in another belongs to what both have around them.
+    `loops` gives those around the place that runs now, and `stamp` something that equals what it gave before as long as
+    they are the same; `failed` is told why nothing is kept any more. A line that was begun in one iteration and ended
+    in another belongs to what both have around them.
     """
 
-    def __init__(self, loops: Callable[[], list[Loop]], failed: Callable[[str], None]) -> None:
-        self._loops, self._failed = loops, failed
+    def __init__(
+        self, loops: Callable[[], list[Loop]], stamp: Callable[[], object], failed: Callable[[str], None]
+    ) -> None:
+        self._loops, self._stamp, self._failed = loops, stamp, failed
+        self._stamped: object = self  # which no stamp equals
+        self._place: list[Loop] = []
         self._descriptor: int | None = None
         self._pid = os.getpid()
         self._text = ""
@@ -61,18 +66,24 @@ class KeptLines:
             self._pid, self._text = os.getpid(), ""
             self._lines.clear()
         if not self._text:
-            self._began = self._loops(), out, exact
+            self._began = self._here(), out, exact
         self._text += text
         if "\n" not in text:
             return
         *lines, rest = self._text.split("\n")
-        now = self._loops() if len(self._text) > len(text) else self._began[0]
+        now = self._here()
         for line in lines:
             self._lines.append(json.dumps([common(self._began[0], now), *self._began[1:], line]))
             self._began = now, out, exact
         self._text = rest
         if len(self._lines) > AT_ONCE:
             self.flush()
+
+    def _here(self) -> list[Loop]:
+        stamp = self._stamp()
+        if stamp != self._stamped:
+            self._stamped, self._place = stamp, self._loops()
+        return self._place
 
     def flush(self) -> None:
         """Write the whole lines."""
