@@ -111,13 +111,9 @@ def test_loops_left_by_return_and_exception(flor: Flor) -> None:
 
 def test_a_run_that_crashed(flor: Flor) -> None:
     """The iterations that it crashed in are known as the others are, since their loops' headers count them."""
-    program = TELLING.replace(
-        "        print(f", "        if epoch == 30 and step == 2: raise ValueError\n        print(f", 1
-    )
-    flor.write(
-        "train.py",
-        program.replace('print(f"epoch={epoch} | begins", end=" ")', 'print(f"epoch={epoch} | begins")'),
-    )
+    crash = "        if epoch == 30 and step == 2: raise ValueError"
+    program = TELLING.replace("        print(f", f"{crash}\n        print(f", 1)
+    flor.write("train.py", program.replace('begins", end=" ")', 'begins")'))
     done = flor("train.py", FLOR_EPSILON="inf")
     assert done.returncode == 1
     rows = told(rows_of(flor))
@@ -289,6 +285,17 @@ def test_parquet(flor: Flor) -> None:
     done = flor("logs", "--parquet", "no/such/folder.parquet")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("florhook: cannot write no/such/folder.parquet: ")
+
+
+def test_folders_named_like_subcommands(flor: Flor) -> None:
+    """A folder of the user's is a program only if Python could run it."""
+    record(flor, "print('loss', 3)\n")
+    for name in ("logs", "runs"):
+        (flor.folder / name).mkdir()
+    assert flor("logs").stdout == "text\nloss 3\n"
+    assert flor("runs").returncode == 0
+    flor.write("logs/__main__.py", "print('a program')\n")
+    assert flor("logs").stdout == "a program\n"
 
 
 def test_log_is_a_print(flor: Flor) -> None:

@@ -101,17 +101,22 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
         raise UsageError("--plan goes with --mode replay")
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
-    if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):
+    if rest[0] in SUBCOMMANDS and not _is_program(rest[0]):
         try:
             _subcommand(settings, rest)
             sys.stdout.flush()
         except BrokenPipeError:  # nobody reads on: `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise SystemExit(1) from None
-    elif rest[0] in LATER and not os.path.exists(rest[0]):
+    elif rest[0] in LATER and not _is_program(rest[0]):
         raise UsageError(f"the subcommand {rest[0]} is not there yet")
     else:
         run_target(target_of(rest), settings)
+
+
+def _is_program(path: str) -> bool:
+    """Whether Python could run it; many have folders named `runs` or `logs`."""
+    return os.path.exists(os.path.join(path, "__main__.py")) if os.path.isdir(path) else os.path.exists(path)
 
 
 def target_of(words: list[str]) -> Target:
