@@ -149,7 +149,7 @@ class Positions:
             lost = found is None
             ctx, before = (-1 if found is None else found.row.ctx), iteration
             if found is not None:
-                labels = self._labels(found, iteration) or labels
+                labels = found.labels_of(iteration) or labels
             places.append(Place(site, nth, iteration, labels, ctx))
         return tuple(places)
 
