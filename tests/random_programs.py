@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PRELUDE = """\
@@ -435,9 +436,19 @@ def check(seed: int, folder: Path, numpy: bool = False) -> list[str]:
         elif done.returncode:
             (folder / f"probed{number}.py").write_text(probed)
             found.append(f"epsilon {epsilon}, probed{number}.py: exit {done.returncode}: {done.stderr}")
+        elif number == 0 and (differs := _logs_differ(folder / "run", probed, wanted.stdout)):
+            (folder / f"probed{number}.py").write_text(probed)
+            found.append(f"epsilon {epsilon}, probed{number}.py: logs: {differs}")
     if not found:
         shutil.rmtree(folder)
     return found
+
+
+def _logs_differ(folder: Path, probed: str, wanted: str) -> str:
+    """What is wrong with the lines of the run and its replay together: they are those of a plain run, in that order."""
+    done = _run(folder, probed, ["-m", "florhook", "logs", "--json"], program=[])
+    lines = [json.loads(line)["text"] for line in done.stdout.splitlines()]
+    return "" if lines == wanted.splitlines() else f"other lines, exit {done.returncode}; {done.stderr}"
 
 
 STOP = """\
@@ -502,7 +513,9 @@ def _plainly(seed: int, folder: Path, source: str) -> subprocess.CompletedProces
     return done
 
 
-def _run(folder: Path, source: str, options: list[str]) -> subprocess.CompletedProcess[str]:
+def _run(
+    folder: Path, source: str, options: list[str], program: Sequence[str] = ("train.py",)
+) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
     imported = source.startswith(IMPORTED)
     (folder / ("program.py" if imported else "train.py")).write_text(source)
@@ -512,5 +525,5 @@ def _run(folder: Path, source: str, options: list[str]) -> subprocess.CompletedP
         )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FLOR_")}
     environ["PYTHONHASHSEED"] = "0"
-    command = [sys.executable, *options, "train.py"]
+    command = [sys.executable, *options, *program]
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)

@@ -125,7 +125,7 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     settings = from_sources(os.environ, flags, Path.cwd())
     if "at" in flags and settings.mode != "resume" and rest[:1] not in (["shell"], ["pin"]):
         raise UsageError("--at goes with --mode resume, with shell or with pin")
-    if rest[:1] == ["replay"] and not os.path.exists("replay"):
+    if rest[:1] == ["replay"] and not _is_program("replay"):
         _replay(flags, rest[1:])
         return
     if "runs" in flags:
@@ -135,14 +135,14 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
             raise UsageError(f"--{name} goes with replay: florhook replay, or --mode replay")
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
-    if rest[0] in SUBCOMMANDS and not os.path.exists(rest[0]):
+    if rest[0] in SUBCOMMANDS and not _is_program(rest[0]):
         try:
             _subcommand(settings, rest)
             sys.stdout.flush()
         except BrokenPipeError:  # nobody reads on: `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise SystemExit(1) from None
-    elif rest[0] in LATER and not os.path.exists(rest[0]):
+    elif rest[0] in LATER and not _is_program(rest[0]):
         raise UsageError(f"the subcommand {rest[0]} is not there yet")
     else:
         run_target(target_of(rest), settings)
@@ -174,6 +174,11 @@ def _replay(flags: dict[str, str], words: list[str]) -> None:
     from .replay.target import target_asked_for
 
     run_target(target_asked_for(settings), settings)
+
+
+def _is_program(path: str) -> bool:
+    """Whether Python could run it; many have folders named `runs` or `logs`."""
+    return os.path.exists(os.path.join(path, "__main__.py")) if os.path.isdir(path) else os.path.exists(path)
 
 
 def target_of(words: list[str]) -> Target:

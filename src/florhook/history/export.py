@@ -58,7 +58,7 @@ def _variable(history: History, value: Value) -> str:
 
 
 def export_tensorboard(history: History, names: Sequence[str], folder: Path) -> int:
-    """Event files below `folder/<run id>`, for each rank one; how many values were written."""
+    """Event files below `folder/<run id>`, for each rank one, in place of older ones; how many values were written."""
     files = needed("tensorboard.summary.writer.event_file_writer", "tensorboard")
     events = needed("tensorboard.compat.proto.event_pb2", "tensorboard")
     summaries = needed("tensorboard.compat.proto.summary_pb2", "tensorboard")
@@ -67,6 +67,10 @@ def export_tensorboard(history: History, names: Sequence[str], folder: Path) -> 
     for point in points_of(history, names):
         if point.rank not in writers:
             name = f"{history.run.id}.{point.rank}" if point.rank else history.run.id
+            for older in (folder / name).glob(
+                "events.out.tfevents.*"
+            ):  # else each value would be there twice
+                older.unlink()
             writers[point.rank] = files.EventFileWriter(str(folder / name))
         scalar = summaries.Summary.Value(tag=point.curve, simple_value=point.value)
         summary = summaries.Summary(value=[scalar])

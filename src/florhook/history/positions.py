@@ -6,11 +6,13 @@ characters before it, and before everything that was recorded with more; what is
 
 from __future__ import annotations
 
+import ast
 import bisect
 from functools import cached_property
 from typing import Any
 
 from ..replay.record import Loop, Record
+from .headers import Count, counts
 from .places import Place
 
 Bounds = tuple[list[int], list[int]]  # characters, ascending, and the iterations that they bound
@@ -26,6 +28,7 @@ class Positions:
             for ctx, loops in record.inside.items()
         }
         self._starts = {ctx: [loop.row.out for loop in loops] for ctx, loops in self._inside.items()}
+        self._counts: dict[str, dict[int, Count]] = {}  # by module
         self._known: dict[int, tuple[Bounds, Bounds]] = {}
 
     def at(self, position: int) -> tuple[Place, ...]:
@@ -38,9 +41,24 @@ class Positions:
             if iteration is None or iteration < 0:
                 break
             row = loop.row
-            places.append(Place(row.site, row.nth, iteration, loop.labels_of(iteration), row.ctx))
+            places.append(Place(row.site, row.nth, iteration, self._labels(loop, iteration), row.ctx))
             loop = inner
         return tuple(places)
+
+    def _labels(self, loop: Loop, iteration: int) -> dict[str, Any]:
+        """The loop's variables, as recorded or as its header counts them."""
+        if iteration in loop.iterations:
+            return loop.labels_of(iteration)
+        module, line = loop.site.key.partition(":")[0], loop.site.line
+        if module not in self._counts:
+            source = self.record.source_of(module)
+            self._counts[module] = {} if source is None else counts(ast.parse(source.source))
+        count = self._counts[module].get(line)
+        return {
+            name: count.start + count.step * iteration
+            for name, place in loop.site.labels
+            if count is not None and place == count.place
+        }
 
     def _child(self, ctx: int, position: int) -> Loop | None:
         index = bisect.bisect_right(self._starts.get(ctx, []), position) - 1
@@ -58,7 +76,9 @@ class Positions:
         least, most = self._bounds_of(loop)
         at = bisect.bisect_right(least[0], position)
         first = least[1][at - 1] if at else 0
-        limits = [loop.known - 1] if loop.row.exit else []
+        # Of a `while` that a return or an exception left, nobody is told when that was.
+        ended = loop.row.exit in ("end", "break") or (loop.row.exit and loop.site.kind == "for")
+        limits = [loop.known - 1] if ended else []
         at = bisect.bisect_right(most[0], position)
         limits += [most[1][at]] if at < len(most[0]) else []
         return first, min(limits, default=None)

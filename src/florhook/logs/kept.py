@@ -7,6 +7,7 @@ whether that is exact, or about right since prints of the program were edited.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -22,13 +23,19 @@ AT_ONCE = 64  # lines that are written together
 class KeptLines:
     """Takes what hindsight statements write, piece by piece. Whatever fails here ends the keeping, and nothing else.
 
-    `loops` gives those around the place that runs now, `failed` is told why nothing is kept any more. A line that was
-    begun in one iteration and ended in another belongs to what both have around them.
+    `loops` gives those around the place that runs now, and `stamp` something that equals what it gave before as long as
+    they are the same; `failed` is told why nothing is kept any more. A line that was begun in one iteration and ended
+    in another belongs to what both have around them.
     """
 
-    def __init__(self, loops: Callable[[], list[Loop]], failed: Callable[[str], None]) -> None:
-        self._loops, self._failed = loops, failed
+    def __init__(
+        self, loops: Callable[[], list[Loop]], stamp: Callable[[], object], failed: Callable[[str], None]
+    ) -> None:
+        self._loops, self._stamp, self._failed = loops, stamp, failed
+        self._stamped: object = self  # which no stamp equals
+        self._place: list[Loop] = []
         self._descriptor: int | None = None
+        self._file = 0, 0
         self._pid = os.getpid()
         self._text = ""
         self._began: tuple[list[Loop], int, bool] = [], 0, True
@@ -37,13 +44,12 @@ class KeptLines:
     def goes_to(self, path: str | None) -> None:
         """From here on, lines go to that file."""
         self.finish()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._close()
         if path is not None:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self._descriptor = moved_up(os.open(path, flags, 0o600))
+                self._file = _identity(self._descriptor)
             except OSError as error:
                 self._give_up(error)
 
@@ -61,12 +67,12 @@ class KeptLines:
             self._pid, self._text = os.getpid(), ""
             self._lines.clear()
         if not self._text:
-            self._began = self._loops(), out, exact
+            self._began = self._here(), out, exact
         self._text += text
         if "\n" not in text:
             return
         *lines, rest = self._text.split("\n")
-        now = self._loops() if len(self._text) > len(text) else self._began[0]
+        now = self._here()
         for line in lines:
             self._lines.append(json.dumps([common(self._began[0], now), *self._began[1:], line]))
             self._began = now, out, exact
@@ -74,12 +80,20 @@ class KeptLines:
         if len(self._lines) > AT_ONCE:
             self.flush()
 
+    def _here(self) -> list[Loop]:
+        stamp = self._stamp()
+        if stamp != self._stamped:
+            self._stamped, self._place = stamp, self._loops()
+        return self._place
+
     def flush(self) -> None:
         """Write the whole lines."""
         if self._lines and self._descriptor is not None and self._pid == os.getpid():
             data = "".join(f"{line}\n" for line in self._lines).encode()
             self._lines.clear()
             try:
+                if not self._is_ours():
+                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
                 os.write(self._descriptor, data)
             except OSError as error:
                 self._give_up(error)
@@ -91,10 +105,20 @@ class KeptLines:
         self._text = ""
         self.flush()
 
-    def _give_up(self, error: Exception) -> None:
-        if self._descriptor is not None:
+    def _close(self) -> None:
+        if self._descriptor is not None and self._is_ours():
             os.close(self._descriptor)
-            self._descriptor = None
+        self._descriptor = None
+
+    def _is_ours(self) -> bool:
+        """Whether the program has not closed it, and opened a file of its own in its place."""
+        try:
+            return self._descriptor is not None and _identity(self._descriptor) == self._file
+        except OSError:
+            return False
+
+    def _give_up(self, error: Exception) -> None:
+        self._close()
         reason = (
             error.strerror if isinstance(error, OSError) else None
         ) or f"{type(error).__name__}: {error}"
@@ -109,6 +133,11 @@ def common(one: list[Loop], other: list[Loop]) -> list[Loop]:
             break
         count += 1
     return one[:count]
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    stat = os.fstat(descriptor)
+    return stat.st_dev, stat.st_ino
 
 
 def folder_of(home: Path, run: str) -> Path:
@@ -137,9 +166,9 @@ def replays_of(home: Path, run: str) -> list[tuple[dict[str, Any], Path]]:
     for path in folder_of(home, run).glob("*.jsonl"):
         with open(path, "rb") as file:
             about = _parsed(file.readline())
-        if isinstance(about, dict):
+        if isinstance(about, dict) and isinstance(about.get("ended"), float):
             found.append((about, path))
-    return sorted(found, key=lambda each: (each[0].get("ended", 0.0), each[1].name))
+    return sorted(found, key=lambda each: (each[0]["ended"], each[1].name))
 
 
 def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str]]:
@@ -148,9 +177,20 @@ def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str]]:
         file.readline()
         for row in file:
             match _parsed(row):
-                case [list(loops), int(out), bool(exact), str(text)]:
-                    places = [(site, nth, iteration, labels) for site, nth, iteration, labels in loops]
-                    yield places, out, exact, text
+                case [list(loops), int(out), bool(exact), str(text)] if all(map(_is_loop, loops)):
+                    yield (
+                        [(site, nth, iteration, labels) for site, nth, iteration, labels in loops],
+                        out,
+                        exact,
+                        text,
+                    )
+
+
+def _is_loop(found: Any) -> bool:
+    match found:
+        case [str(), int(), int(), dict()]:
+            return True
+    return False
 
 
 def _parsed(row: bytes) -> Any:

@@ -28,7 +28,7 @@ _WORDY = r"[-+]?(?:nan|inf|infinity)(?!\w)"  # in any case
 _NUMBER = rf"(?:{_DIGITS}|(?i:{_WORDY}))"
 _SCALAR = rf"(?:tensor|np\.\w+)\(\s*({_NUMBER})\s*(?:,\s*\w+=[^()]*)?\)"
 # Nothing that belongs to it behind it; a full stop may end the sentence.
-_ENDS = r"(?=$|[\s,;|)\]}>]|:(?:\s|$)|\.(?:\s|$))"
+_ENDS = r"(?!\s?%)(?=$|[\s,;|)\]}>]|:(?:\s|$)|\.(?:\s|$))"
 # Another number joined to it makes both parts of something else.
 _JOINS = r"(?:,|/|\*|×|\.\.\.?|–|-|±|\+/-|\bx\b|\bof\b|\bto\b|\band\b)"
 _ALONE = rf"(?!\s*{_JOINS}\s*{_NUMBER}(?![^\W\d])|\s+{_NUMBER}(?!\w))"

@@ -103,7 +103,9 @@ class Worker:
             not self.edits.printing_changed and "output" not in task,
             task.get("output"),
         )
-        self.kept = self.output.kept = KeptLines(self.replayer.loops, self.replayer.notes.append)
+        self.kept = self.output.kept = KeptLines(
+            self.replayer.loops, self.replayer.stamp, self.replayer.notes.append
+        )
         self.kept.goes_to(task.get("kept"))
         self.children = Children(target, settings, task, self.output.descriptor, self.child_begins)
         self.share = self._share()

@@ -108,6 +108,7 @@ class Watch:
     began_out: int = 0
     ended: int = 0  # iterations that were accounted for
     left: bool = False  # its iterable is no state any more
+    out_left: int | None = None  # a `for`: how much had been printed when its iterator was dropped
     skip: int = 0  # steps of a `while` that are only counted
     entry: str = ""
     wants_exit: bool = False
@@ -386,6 +387,7 @@ class Recorder(Tracker):
                     return
         except GeneratorExit:
             context.broken = True
+            context.extra.out_left = self.written
         finally:
             context.extra.flow = None
             if type(context.iterable) is not range:
@@ -552,7 +554,7 @@ class Recorder(Tracker):
             entered=watch.entered,
             out=watch.out,
             left=self.now() if how else None,
-            out_left=self.written if how else None,
+            out_left=self._out_left(watch, how),
             iterations=context.begun,
             exit=how,
             marks=marks_text(context.total),
@@ -564,6 +566,12 @@ class Recorder(Tracker):
         self.recording.rows("iterations", rows)
         self._flush_output()
         self.flushed = self.now()
+
+    def _out_left(self, watch: Watch, how: str) -> int | None:
+        """That a loop was left by a return or an exception is seen later; when its iterator went is known."""
+        if how == "abandoned" and watch.out_left is not None:
+            return watch.out_left
+        return self.written if how else None
 
     def on_module(self, name: str, path: str, source: bytes) -> None:
         self.recording.rows("sources", [astuple(SourceRow(name, path, source))])

@@ -233,8 +233,7 @@ class Replayer(Tracker):
         return self.foreign.stack  # type: ignore[no-any-return]
 
     def _context(self, site: int, frame: FrameType) -> Context:
-        stack = self.stack if self._is_main() else self._foreign_stack()
-        for context in reversed(stack):
+        for context in reversed(self._own_stack()):
             if context.site_id == site and context.frame_id == id(frame):
                 return context
         raise UnknownLoopError(f"no open loop of site {site}")
@@ -267,7 +266,9 @@ class Replayer(Tracker):
 
     def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
-        for context, values in _valued(self.stack, sys._getframe(1)):
+        frames = _frames(sys._getframe(1))
+        for context in self.stack:
+            values = labels_of(context, frames.get(context.frame_id), context.iteration)
             for name, _ in context.site.labels:
                 yield name, value_or_number(values.get(name), context.iteration)
 
@@ -275,18 +276,40 @@ class Replayer(Tracker):
         """The plain loop variables with their values, and the numbers of iterations without; of all open loops."""
         if not self._is_main():
             return []
+        frames = _frames(sys._getframe(1))
         shown: list[tuple[str, Any]] = []
-        for context, values in _valued(self.stack if contexts is None else contexts, sys._getframe(1)):
-            shown += values.items() if values else [("iteration", context.iteration)]
+        for context in self.stack if contexts is None else contexts:
+            frame = frames.get(context.frame_id)
+            if not context.broken and frame is not None and frame.f_code is context.code:
+                values = labels_of(context, frame, context.iteration)
+                shown += values.items() if values else [("iteration", context.iteration)]
         return shown
 
     def loops(self) -> list[tuple[str, int, int, dict[str, Any]]]:
         """Those around the place that runs now, from outside in: site, nth, iteration, and variables."""
-        stack = self.stack if self._is_main() else self._foreign_stack()
-        return [
-            (self._key(context), context.nth, context.iteration, values)
-            for context, values in _valued(stack, sys._getframe(1))
-        ]
+        frames = _frames(sys._getframe(1))
+        found = []
+        for context in self._own_stack():
+            frame = frames.get(context.frame_id)
+            if not context.broken and frame is not None and frame.f_code is context.code:
+                values = labels_of(context, frame, context.iteration)
+                found.append((self._key(context), context.nth, context.iteration, values))
+        return found
+
+    def stamp(self) -> object:
+        """Equal to another one only as long as `loops` gives the same."""
+        stack = self._own_stack()
+        if not stack:
+            return None
+        innermost = stack[-1]
+        if (
+            innermost.site.tight or innermost.site.kind == "while"
+        ):  # nobody counts it, or is told that it was left
+            return object()
+        return innermost, innermost.begun, innermost.broken
+
+    def _own_stack(self) -> list[Context]:
+        return self.stack if self._is_main() else self._foreign_stack()
 
     # Plan ----------------------------------------------------------------------------------------------------
 
@@ -552,11 +575,10 @@ class Replayer(Tracker):
         return True
 
 
-def _valued(stack: Sequence[Context], frame: FrameType | None) -> Iterator[tuple[Context, dict[str, Any]]]:
-    """Open loops, with the values of their own variables, as seen from a frame."""
-    frames = {}
+def _frames(frame: FrameType | None) -> dict[int, FrameType]:
+    """A frame and those that called it, by address."""
+    found = {}
     while frame is not None:
-        frames[id(frame)] = frame
+        found[id(frame)] = frame
         frame = frame.f_back
-    for context in stack:
-        yield context, labels_of(context, frames.get(context.frame_id), context.iteration)
+    return found
