@@ -13,8 +13,8 @@ from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes")
 SWITCHES = ("force", "trust", "plan", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
-LATER = ("logs", "diff", "view", "verify", "export", "replay")
+SUBCOMMANDS = ("runs", "show", "verify", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
+LATER = ("logs", "diff", "view", "export", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -22,6 +22,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        FLOR_MODE=resume python -m florhook script.py [args...]      continue a run that crashed or was killed
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
+       python -m florhook verify [RUN | --all]              whether all that the runs have stored can be read back
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
@@ -167,6 +168,11 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .shell import shell
 
         shell(settings, words[1:])
+        return
+    if words[0] == "verify":
+        from .views.verify import verify
+
+        verify(settings, words[1:])
         return
     if words[0] == "gc":
         from .views.retention import gc
