@@ -13,8 +13,8 @@ from .settings import Settings, from_sources
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes")
 SWITCHES = ("force", "trust", "plan", "help", "version")
-SUBCOMMANDS = ("runs", "show", "verify", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
-LATER = ("logs", "diff", "view", "export", "replay")
+SUBCOMMANDS = ("runs", "show", "diff", "verify", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
+LATER = ("logs", "view", "export", "replay")
 
 HELP = """\
 usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
@@ -22,6 +22,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        FLOR_MODE=resume python -m florhook script.py [args...]      continue a run that crashed or was killed
        python -m florhook runs                              the recorded runs
        python -m florhook show RUN                          one run in detail
+       python -m florhook diff RUN RUN [--json]             what two runs differ in, and where their states part
        python -m florhook verify [RUN | --all]              whether all that the runs have stored can be read back
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
@@ -168,6 +169,11 @@ def _subcommand(settings: Settings, words: list[str]) -> None:
         from .shell import shell
 
         shell(settings, words[1:])
+        return
+    if words[0] == "diff":
+        from .views.diff import diff
+
+        diff(settings, words[1:])
         return
     if words[0] == "verify":
         from .views.verify import verify
