@@ -476,7 +476,7 @@ def test_names_of_times(source: str, names: set[str]) -> None:
 
 
 def test_first_line() -> None:
-    """The number counts from 1; addresses do not count; an output that ends is told from an empty line."""
+    """The number counts from 1; addresses do not count; an output that has ended is None, and a last line may lack its end."""
     assert first_line("a\nb\n", "a\nb\n") is None
     assert first_line("<X at 0x7f0011223344>\n", "<X at 0x7f9911223300>\n") is None
     found = first_line("a\nb\n", "a\nc\n")
@@ -484,4 +484,7 @@ def test_first_line() -> None:
     assert (found.number, found.was, found.now) == (2, "b", "c")
     found = first_line("a\n", "a\nb\n")
     assert found is not None
-    assert (found.number, found.now) == (2, "b")
+    assert (found.number, found.was, found.now) == (2, None, "b\n")
+    found = first_line("a\nb", "a\nb\n")
+    assert found is not None
+    assert (found.number, found.was, found.now) == (2, "b", "b\n")

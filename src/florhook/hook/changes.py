@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from .align import Fingerprints, Step, active, align, blocks
-from .diff import text_of
+from .diff import whole_text_of
 from .names import FunctionNode
 from .quiet import without_syntax_warnings
 from .rewrite import LoopNode
@@ -110,8 +110,8 @@ class _Comparison:
                 what,
                 None if old is None else old.lineno,
                 None if new is None else new.lineno,
-                "" if old is None else text_of(old),
-                "" if new is None else text_of(new),
+                "" if old is None else whole_text_of(old),
+                "" if new is None else whole_text_of(new),
             )
         )
 

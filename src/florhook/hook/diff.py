@@ -348,13 +348,18 @@ def _calls(nodes: list[ast.AST]) -> bool:
 
 
 def text_of(stmt: ast.stmt) -> str:
-    """A statement in one line, without the statements inside."""
+    """A statement in one line, without the statements inside, cut where it is long."""
+    text = whole_text_of(stmt)
+    return text if len(text) <= _REASON_LENGTH else text[: _REASON_LENGTH - 4] + " ..."
+
+
+def whole_text_of(stmt: ast.stmt) -> str:
+    """The same, however long it is."""
     try:
         lines = ast.unparse(_head(stmt)).splitlines()
     except RecursionError:
         return f"{type(stmt).__name__.lower()} of line {stmt.lineno}"
-    text = " ".join(line.strip() for line in lines)
-    return text if len(text) <= _REASON_LENGTH else text[: _REASON_LENGTH - 4] + " ..."
+    return " ".join(line.strip() for line in lines)
 
 
 def _head(node: Any) -> Any:

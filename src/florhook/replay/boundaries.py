@@ -15,7 +15,7 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import StoreError
@@ -39,16 +39,17 @@ ENDED = ("end", "break")
 
 @dataclass(frozen=True)
 class Value:
-    """One value that differs: its root and path, both values as text, and how they differ."""
+    """One value that differs: its root and path, both values as text, and how they differ.
+
+    `more` is how many other values below the same root differ, at most MOST.
+    """
 
     name: str
     path: str
     was: str
     now: str
     how: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.how}"
+    more: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,8 @@ class _Comparer:
         self._full: set[Name] = set()  # roots below which not all was looked at
         self._only: set[Name] = set()
         self._unused: dict[tuple[Name, str, str], bool] = {}  # by the digests of a random state
+        seeds = [record.run.meta.get("hash_seed") for record in self.records]
+        self._ordered = seeds[0] == seeds[1]
         self._clocks = tuple(_Clock(record) for record in self.records)
         trees = (ast.parse(source.source) for record in self.records for source in record.sources)
         self._timed = timed_names(trees)
@@ -210,14 +213,17 @@ class _Comparer:
         differing -= {name for name in differing if self._is_unused(was, now, name)}
         if not differing:
             return []
-        comparison = RecordedComparison(was.read(), now.read(), WORDS)
-        found = []
+        comparison = RecordedComparison(was.read(), now.read(), WORDS, self._ordered)
+        found: dict[str, Value] = {}
         for name in names:
-            if name in differing:
-                found.append(self._below(comparison, name, was.places[name], now.places[name]))
-            else:
-                comparison.take_as_same(was.places[name], now.places[name])
-        return [value for value in found if value is not None]
+            here, there = was.places[name], now.places[name]
+            if name not in differing:
+                comparison.take_as_same(here, there)
+            elif not self._tell(found, title(name), comparison.root(here, title(name), there)):
+                self._full.add(name)
+        for root, rest in comparison.unordered():
+            self._tell(found, root, rest)
+        return list(found.values())
 
     def _is_unused(self, was: _State, now: _State, name: Name) -> bool:
         """Whether a random state is, in both runs, the one that the process happened to begin with."""
@@ -228,16 +234,18 @@ class _Comparer:
             self._unused[key] = _is_initial(was, name) and _is_initial(now, name)
         return self._unused[key]
 
-    def _below(self, comparison: RecordedComparison, name: Name, was: int, now: int) -> Value | None:
-        """The first difference below a root that counts and was not told; all of them are remembered."""
-        root = title(name)
-        found = list(itertools.islice(comparison.root(was, root, now), MOST))
-        if len(found) == MOST:
-            self._full.add(name)
+    def _tell(self, values: dict[str, Value], root: str, differences: Iterator[Difference]) -> bool:
+        """Keep the first difference of a root that counts and was not told, remember all; whether these are all."""
+        found = list(itertools.islice(differences, MOST))
         counting = [each for each in found if self._is_theirs(each)]
         new = [each for each in counting if each.path not in self._told]
         self._told.update(each.path for each in counting)
-        return _value(root, new[0]) if new else None
+        if new:
+            first = values.get(root)
+            more = len(new) if first is not None else len(new) - 1
+            first = _value(root, new[0]) if first is None else first
+            values[root] = replace(first, more=first.more + more)
+        return len(found) < MOST
 
     def _is_theirs(self, found: Difference) -> bool:
         """Whether a difference is one of the programs', and not of the clock or the memory."""

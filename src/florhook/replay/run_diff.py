@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from ..errors import RefusedError
-from ..hook.changes import Change, changes
+from ..hook.changes import CHANGED, Change, changes
 from ..hook.rewrite import rewrite
 from ..runtime.entropy import LIBRARIES, version_name
 from ..state.recorded import without_addresses
@@ -19,6 +20,7 @@ from .boundaries import States, compare_states
 from .record import Record
 
 READ = "read"
+__all__ = ["CHANGED", "FileChange", "Line", "Pair", "RunDiff", "compare_runs", "first_line"]
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,15 @@ def _name(source: SourceRow, run: RunRow) -> str:
 
 def first_line(was: str, now: str) -> Line | None:
     """The first line that differs in more than the addresses of objects."""
-    for number, (old, new) in enumerate(zip_longest(was.split("\n"), now.split("\n")), 1):
-        if old != new and (old is None or new is None or without_addresses(old) != without_addresses(new)):
+    for number, (old, new) in enumerate(zip_longest(_lines(was), _lines(now)), 1):
+        if old is None or new is None:
             return Line(number, old, new)
+        if without_addresses(old) != without_addresses(new):
+            texts = old.removesuffix("\n"), new.removesuffix("\n")
+            return Line(number, *texts) if texts[0] != texts[1] else Line(number, old, new)
     return None
+
+
+def _lines(text: str) -> list[str]:
+    """With their ends."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)

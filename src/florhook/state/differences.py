@@ -189,8 +189,12 @@ class Comparison:
 
     def root(self, index: int, name: str, other: int | None = None) -> Iterator[Difference]:
         """The differences below one root, in the order of the walk; `other` is its place now, where that is another."""
+        return self.walk(name, self.was.roots[index], self.now.roots[index if other is None else other])
+
+    def walk(self, name: str, one: Any, another: Any) -> Iterator[Difference]:
+        """The same below two values."""
         # A stack of its own: states are as deep as the program made them.
-        pending = [(name, self.was.roots[index], self.now.roots[index if other is None else other], "")]
+        pending = [(name, one, another, "")]
         while pending:
             path, was, now, form = pending.pop()
             if isinstance(was, Ref) and isinstance(now, Ref):

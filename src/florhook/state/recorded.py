@@ -33,7 +33,9 @@ POSITION = re.compile(r"\d+\.\w")  # how slots are named
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 LEAST_ADDRESS, MOST_ADDRESS, ALIGNED = 1 << 32, 1 << 48, 16
 BYTES = "uint8"  # the form of memory whose numbers nobody knows
+DICTS = ("dict", "OrderedDict")
 DERIVED = "class derived from "
+MOST_LOOKED_AT = 50  # parts of an object, by which it is found among others
 CELL_ROOT = "cell"
 WORLD_ROOT = "world"
 
@@ -95,6 +97,7 @@ class Recorded(Read):
     """A recorded state, read, with a guess of each object's kind."""
 
     kinds: list[str]
+    certain: bool  # whether all sets among them are known
 
     @classmethod
     def load(
@@ -102,7 +105,8 @@ class Recorded(Read):
     ) -> Recorded:
         """`roots` are their names; the `table` beside the stream knows the kinds of some objects for certain."""
         read = cls.of(stream, len(roots), leaves)
-        read.kinds = _Kinds(read, roots, _born(table)).all()
+        read.certain = table is not None
+        read.kinds = _Kinds(read, roots, _known(table)).all()
         return read
 
     @staticmethod
@@ -110,13 +114,21 @@ class Recorded(Read):
         return _Describer(source, refer)
 
 
-def _born(table: bytes | None) -> dict[int, str]:
-    """The kinds of the objects that were born since the loop's entry."""
+def _known(table: bytes | None) -> dict[int, str]:
+    """The kinds of the objects that were born since the loop's entry, and of all sets, whose order stands there."""
+    if table is None:
+        return {}
     try:
-        rows = () if table is None else _Describer(io.BytesIO(table), Ref).load()[1]
-        return {number: kind for number, kind, _ in rows}
+        _, rows, _, hints = _Describer(io.BytesIO(table), Ref).load()
+        sets = {number: "set" for number, hint in hints.items() if _is_order(hint)}
+        return sets | {number: kind for number, kind, _ in rows}
     except Exception:  # another form of table: kinds are guessed
         return {}
+
+
+def _is_order(hint: Any) -> bool:
+    """Places of items and a size, as sets have beside their contents."""
+    return _is_tuple(hint, 2) and type(hint[0]) is list and type(hint[1]) is int
 
 
 class _Kinds:
@@ -263,29 +275,87 @@ class Words:
 
 
 MISSING = Words("missing")
+_Entry = tuple[Any, ...]  # an item of a set, or a key with its value
 
 
 class RecordedComparison(Comparison):
-    """Walks two recorded states side by side; how objects are shared counts too."""
+    """Walks two recorded states side by side; how objects are shared counts too.
+
+    Objects in a set lie by their addresses, so that it is not known which of them are each other's counterparts: that
+    is left until all else was walked, by which most of them are met. The same goes for the keys of dicts where the two
+    processes had other hash seeds (`ordered` is false), since the order of a dict is often that of a set.
+    """
 
     was: Recorded
     now: Recorded
 
-    def __init__(self, was: Recorded, now: Recorded, words: tuple[str, str]) -> None:
+    def __init__(self, was: Recorded, now: Recorded, words: tuple[str, str], ordered: bool) -> None:
         super().__init__(was, now, now.kinds)
-        self.words = words
+        self.words, self.ordered = words, ordered
+        self._root = ""
+        self._later: list[tuple[str, str, list[_Entry], list[_Entry]]] = []
         self._there: dict[int, int] = {}
         self._back: dict[int, int] = {}
 
+    def walk(self, name: str, one: Any, another: Any) -> Iterator[Difference]:
+        for found in super().walk(name, one, another):
+            texts = isinstance(found.was, str) and isinstance(found.now, str)
+            if not texts or without_addresses(found.was) != without_addresses(found.now):
+                yield found  # else they name objects by their addresses
+
     def root(self, index: int, name: str, other: int | None = None) -> Iterator[Difference]:
-        for found in super().root(index, name, other):
-            if (
-                isinstance(found.was, str)
-                and isinstance(found.now, str)
-                and without_addresses(found.was) == without_addresses(found.now)
-            ):
-                continue  # they name objects by their addresses
-            yield found
+        self._root = name
+        return super().root(index, name, other)
+
+    def unordered(self) -> Iterator[tuple[str, Iterator[Difference]]]:
+        """What was left: the differences in each set, with the name of the root that it was met under."""
+        while self._later:
+            root, path, old, new = self._later.pop(0)
+            self._root = root
+            yield root, self._matched(path, old, new)
+
+    def _matched(self, path: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Difference]:
+        """First those that are known to be each other's, then by what they look like."""
+        left = {_identity(entry[0]): entry for entry in new}
+        rest = []
+        for entry in old:
+            partner = left.pop(self._counterpart(entry[0]), None)
+            if partner is None:
+                rest.append(entry)
+            else:
+                yield from self.walk(path, entry, partner)
+        rest.sort(key=lambda entry: self._look(self.was, entry[0]))
+        others = sorted(left.values(), key=lambda entry: self._look(self.now, entry[0]))
+        if len(rest) != len(others):
+            yield Difference(
+                path,
+                Words(f"{len(old)} items"),
+                Words(f"{len(new)} items"),
+                f"{len(old)} items {self.words[0]}, {len(new)} {self.words[1]}",
+            )
+        for entry, partner in zip(rest, others, strict=False):
+            yield from self.walk(path, entry, partner)
+
+    def _counterpart(self, was: Any) -> Any:
+        """What tells the item that is known to be an item's counterpart; None where none is."""
+        return self._there.get(was.number) if isinstance(was, Ref) else _identity(was)
+
+    @staticmethod
+    def _look(read: Recorded, part: Any, depth: int = 2) -> str:
+        """What can be said of a value that is the same in both processes: forms, names and small numbers."""
+        if isinstance(part, Ref):
+            if not depth:
+                return read.kinds[part.number]
+            inner = RecordedComparison._look(read, read.contents[part.number], depth - 1)
+            return f"{read.kinds[part.number]}{inner}"
+        if isinstance(part, tuple):
+            return (
+                f"({','.join(RecordedComparison._look(read, each, depth) for each in part[:MOST_LOOKED_AT])})"
+            )
+        plain = isinstance(part, (str, bool, Symbol, type(None))) or (
+            type(part) is int and part < LEAST_ADDRESS
+        )
+        return without_addresses(repr(part)) if plain else type(part).__name__
 
     def take_as_same(self, index: int, other: int) -> None:
         """A root whose part of the stream is the same: so are the objects in it, and their numbers."""
@@ -306,12 +376,36 @@ class RecordedComparison(Comparison):
             return [(path, before, after, BYTES)]
         if kind == "storage":
             return [(path, before[0], after[0], ""), (path, before[1], after[1], form or BYTES)]
+        if kind == "set" or self._is_in_doubt(kind, before, after):
+            self._later.append((self._root, path, [(part,) for part in before], [(part,) for part in after]))
+            return []
+        if kind in DICTS and not self.ordered and _has_object(before[0] + after[0]):
+            self._later.append(
+                (self._root, path, list(zip(*before, strict=True)), list(zip(*after, strict=True)))
+            )
+            return []
         if kind == "torch.Tensor" and not (_fits(self.was, before) and _fits(self.now, after)):
             return [(path, before[1:], after[1:], ""), (path, before[0], after[0], "")]
         old, new = self._parts(kind, before), self._parts(kind, after)
         if old is None or new is None:
             return [(path, before, after, "")]
-        return _side_by_side(path, kind, old, new, _form(kind, after))
+        found = _side_by_side(path, kind, old, new, _form(kind, after))
+        names = [step for step, _ in old], [step for step, _ in new]
+        if self.ordered and kind in DICTS and names[0] != names[1] and sorted(names[0]) == sorted(names[1]):
+            found.insert(0, (path, Words("its keys in one order"), Words("in another"), ""))
+        return found
+
+    def _is_in_doubt(self, kind: str, before: Any, after: Any) -> bool:
+        """Whether this may be a set of which no table tells: all objects, and others at these places."""
+        if kind != "list" or len(before) != len(after) or self.was.certain or self.now.certain:
+            return False
+        if not all(isinstance(part, Ref) for part in (*before, *after)):
+            return False
+        looks = [
+            [self._look(read, part) for part in parts]
+            for read, parts in ((self.was, before), (self.now, after))
+        ]
+        return looks[0] != looks[1] and sorted(looks[0]) == sorted(looks[1])
 
     def _parts(self, kind: str, content: Any) -> list[Step] | None:
         """All parts of a content, each with what it adds to a path."""
@@ -328,7 +422,7 @@ class RecordedComparison(Comparison):
                 (".base", content[4:6]),
                 (".flags", content[2:4]),
             ]
-        if kind in ("dict", "OrderedDict") or (kind == "settings" and _are_pairs(content)):
+        if kind in DICTS or (kind == "settings" and _are_pairs(content)):
             pairs = content if kind == "settings" else zip(*content, strict=True)
             return [step for index, (key, value) in enumerate(pairs) for step in _entry(index, key, value)]
         if kind == "defaultdict":
@@ -365,6 +459,11 @@ def _side_by_side(
         was, now = there.get(step, MISSING), here.get(step, MISSING)
         found.append((path + step, was, now, form if step == "" and MISSING not in (was, now) else ""))
     return found
+
+
+def _identity(part: Any) -> Any:
+    """An object's number, or the type and looks of a value."""
+    return part.number if isinstance(part, Ref) else (type(part).__name__, repr(part))
 
 
 def _entry(index: int, key: Any, value: Any) -> list[Step]:

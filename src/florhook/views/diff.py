@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import sys
 import warnings
@@ -10,8 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import UsageError
-from ..replay.boundaries import Parting, States
-from ..replay.run_diff import FileChange, Line, Pair, RunDiff, compare_runs
+from ..replay.boundaries import Parting, States, Value
+from ..replay.run_diff import CHANGED, FileChange, Line, Pair, RunDiff, compare_runs
 from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
@@ -20,6 +21,7 @@ PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 MOST_CHANGES = 40
 MOST_VALUES = 10
 LONGEST = 160  # characters of a line of output
+LONGEST_CODE, LEAD = 90, 30  # characters of a statement, and of those before what differs in it
 SAME = "the same"
 
 
@@ -110,12 +112,25 @@ def _change(each: FileChange) -> str:
         run = "first" if each.new_path is None else "second"
         return f"{each.old_path or each.new_path} was imported in the {run} run only"
     change, moved = each.change, ""
+    old, new = _cut(change.old, change.new)
     if change.new_line is None:
-        return f"{each.old_path}:{change.old_line}, in the first run: removed `{change.old}`"
+        return f"{each.old_path}:{change.old_line}, in the first run: removed `{old}`"
     if change.old_line not in (None, change.new_line):
         moved = f" (line {change.old_line} in the first run)"
-    what = f"changed `{change.old}` to `{change.new}`" if change.old != change.new and change.old else ""
-    return f"{each.new_path}:{change.new_line}{moved}: {what or f'{change.what} `{change.new}`'}"
+    what = f"changed `{old}` to `{new}`" if change.what == CHANGED else f"{change.what} `{new}`"
+    return f"{each.new_path}:{change.new_line}{moved}: {what}"
+
+
+def _cut(old: str, new: str) -> tuple[str, str]:
+    """Two texts of statements; of long ones, what is around the first place at which they differ."""
+    start = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+    start = 0 if start + LEAD < LONGEST_CODE else start - LEAD
+    return _part(old, start), _part(new, start)
+
+
+def _part(text: str, start: int) -> str:
+    end = start + LONGEST_CODE
+    return f"{'... ' if start else ''}{text[start:end]}{' ...' if len(text) > end else ''}"
 
 
 def _output(line: Line) -> list[str]:
@@ -125,11 +140,13 @@ def _output(line: Line) -> list[str]:
         return [
             f"ends before line {line.number} in the {ends[0]} run; in the other that is {_short(rest or '')}"
         ]
+    if (line.was or "").removesuffix("\n") == (line.now or "").removesuffix("\n"):
+        return [f"line {line.number}, {_short(line.was or '')}, has no end in one run"]
     return [f"line {line.number}: {_short(line.was or '')} | {_short(line.now or '')}"]
 
 
 def _short(text: str) -> str:
-    shown = repr(text)
+    shown = repr(text.removesuffix("\n"))
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 3] + "..."
 
 
@@ -161,10 +178,15 @@ def _states(states: States) -> list[str]:
 
 
 def _parting(how: str, parting: Parting) -> list[str]:
-    lines = [f"{how}, {parting.place}:", *(f"  {value}" for value in parting.values[:MOST_VALUES])]
+    lines = [f"{how}, {parting.place}:", *(f"  {_value(value)}" for value in parting.values[:MOST_VALUES])]
     if len(parting.values) > MOST_VALUES:
         lines.append(f"  and {', '.join(value.name for value in parting.values[MOST_VALUES:])}")
     for run, names in (("first", parting.only_first), ("second", parting.only_second)):
         if names:
             lines.append(f"  only in the {run} run: {', '.join(names)}")
     return lines
+
+
+def _value(value: Value) -> str:
+    more = f"; and {value.more} more of {value.name}" if value.more else ""
+    return f"{value.path}: {value.how}{more}"
