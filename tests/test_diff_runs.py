@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ast
-import json
 import random
-from collections.abc import Callable
 from typing import Any
 
+import diffs
 import pytest
 from conftest import Flor
+from diffs import Compared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florhook.cli import main
 from florhook.hook.changes import changes
 from florhook.hook.timed import timed_names
 from florhook.replay.run_diff import first_line
-from florhook.store.store import Store, settle
-
-Compared = Callable[[str, str], tuple[int, dict[str, Any], str]]
+from florhook.store.store import Store
 
 STEPS = """
 import random, sys, time
@@ -44,37 +41,30 @@ print("end", weights)
 """
 
 
+compared = diffs.compared
+
+
 def record(flor: Flor, *arguments: str, body: str = "pass", source: str = STEPS) -> str:
-    """Record a program at every boundary; the run's id."""
-    flor.write("train.py", source.replace("BODY", body))
-    flor("train.py", *arguments, FLOR_EPSILON="inf")
-    settle(flor.home, 30)
+    """Record the program above, or another one; the run's id."""
+    return diffs.record(flor, *arguments, source=source.replace("BODY", body))
+
+
+def in_both(flor: Flor, first: str, second: str) -> int:
+    """How many boundaries have a row in both runs, by the catalog; on a busy machine it may be some less than all."""
+
+    def places(store: Store, run: str) -> set[tuple[Any, ...]]:
+        loops = {row.ctx: row for row in store.contexts(run)}
+
+        def place(ctx: int) -> tuple[Any, ...]:
+            if ctx < 0:
+                return ()
+            row = loops[ctx]
+            return (*place(row.parent), row.iteration, row.site, row.nth)
+
+        return {(*place(row.ctx), row.iteration) for row in store.checkpoints(run, pieces=False)}
+
     with Store.open(flor.home) as store:
-        return store.runs()[-1].id
-
-
-@pytest.fixture
-def compared(flor: Flor, capsys: pytest.CaptureFixture[str]) -> Compared:
-    """Compares two runs: the status, the JSON, and the text."""
-
-    def run(*words: str) -> tuple[int, str]:
-        capsys.readouterr()
-        try:
-            main(["--home", str(flor.home), "diff", *words])
-            status = 0
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        printed = capsys.readouterr()
-        assert printed.err == ""
-        return status, printed.out
-
-    def both(first: str, second: str) -> tuple[int, dict[str, Any], str]:
-        status, found = run("--json", first, second)
-        again, text = run(first, second)
-        assert status == again
-        return status, json.loads(found), text
-
-    return both
+        return len(places(store, first) & places(store, second))
 
 
 # Whole runs -----------------------------------------------------------------------------------------------
@@ -82,13 +72,14 @@ def compared(flor: Flor, capsys: pytest.CaptureFixture[str]) -> Compared:
 
 def test_the_same_run_twice(flor: Flor, compared: Compared) -> None:
     """Times, durations and hash seeds are no difference; how much was compared is said, and what was not."""
-    status, found, text = compared(record(flor, "1", "0.5", "3"), record(flor, "1", "0.5", "3"))
+    first, second = record(flor, "1", "0.5", "3"), record(flor, "1", "0.5", "3")
+    status, found, text = compared(first, second)
     assert (status, found["differ"]) == (0, False)
     # the boundaries after each iteration, and the exit; of loops outside all others also the entry
-    assert found["state"]["compared"] == 3 * (3 + 1) + (1 + 3 + 1) + (1 + 2 + 1)
-    assert found["state"]["same"] == 21
+    assert 15 < found["state"]["compared"] <= 3 * (3 + 1) + (1 + 3 + 1) + (1 + 2 + 1)
+    assert found["state"]["compared"] == found["state"]["same"] == in_both(flor, first, second)
     assert set(found["state"]["clock"]) >= {"started", "begun"}
-    assert "the same at all 21 boundaries" in text
+    assert f"the same at all {found['state']['same']} boundaries" in text
     assert text.count("the same") == 5
     assert "history" not in text.replace("history['seconds']", "")
 
@@ -125,7 +116,7 @@ def test_fewer_epochs(flor: Flor, compared: Compared) -> None:
     assert status == 1
     assert found["output"]["number"] == 3
     assert (found["state"]["start"], found["state"]["parting"]) == (None, None)
-    assert found["state"]["compared"] == 2 * 4 + 3
+    assert 8 < found["state"]["compared"] <= 2 * 4 + 3
     assert "the loop at train.py:7 ends after 4 iterations in the first, 2 in the second" in text
 
 
@@ -142,10 +133,10 @@ def test_an_edit(flor: Flor, compared: Compared) -> None:
     assert found["state"]["start"] is None
     parting = found["state"]["parting"]
     assert parting["place"] == "after epoch=1 of the loop at train.py:7"
-    assert {value["path"]: value["how"] for value in parting["values"]} == {
-        "weights[3]": "0.0 in the first, 0.25 in the second, 0.25 apart",
-        "history": parting["values"][1]["how"],
-    } or [value["path"] for value in parting["values"]] == ["weights[3]", "history['loss'][1]"]
+    values = {value["path"]: value["how"] for value in parting["values"]}
+    assert list(values) == ["weights[3]", "history['loss'][1]"]
+    assert values["weights[3]"] == "0.0 in the first, 0.25 in the second, 0.25 apart"
+    assert values["history['loss'][1]"].endswith(", 0.25 apart")
 
 
 def test_loops_are_found_again_after_an_edit(flor: Flor, compared: Compared) -> None:
@@ -155,7 +146,7 @@ def test_loops_are_found_again_after_an_edit(flor: Flor, compared: Compared) -> 
     status, found, _ = compared(first, second)
     assert status == 1
     assert [edit["change"]["what"] for edit in found["code"]] == ["added"]
-    assert found["state"]["compared"] == 2 * 4 + 4 + 4
+    assert 10 < found["state"]["compared"] <= 2 * 4 + 4 + 4
     assert (found["state"]["start"], found["state"]["parting"]) == (None, None)
 
 
@@ -164,7 +155,8 @@ def test_comments_and_layout_are_no_difference(flor: Flor, compared: Compared) -
     other = STEPS.replace("rate = float", "# the learning rate\n\nrate = float").replace("0.0] * 4", "0.0]*4")
     first, second = record(flor, "1", "1", "2"), record(flor, "1", "1", "2", source=other)
     status, found, _ = compared(first, second)
-    assert (status, found["code"], found["state"]["compared"]) == (0, [], 2 * 4 + 4 + 4)
+    assert (status, found["code"]) == (0, [])
+    assert found["state"]["compared"] == in_both(flor, first, second)
 
 
 def test_a_run_that_crashed(flor: Flor, compared: Compared) -> None:
@@ -174,7 +166,7 @@ def test_a_run_that_crashed(flor: Flor, compared: Compared) -> None:
     status, found, text = compared(first, second)
     assert status == 1
     assert (found["exit"]["was"], found["exit"]["now"]) == ("0", "1")
-    assert found["state"]["compared"] >= 2 + 2 * 4
+    assert found["state"]["compared"] == in_both(flor, first, second) > 6
     assert (found["state"]["start"], found["state"]["parting"], found["state"]["counts"]) == (None, None, "")
     assert "exit code: 0 | 1" in text
     assert "ends before line 2 in the second run" in text or "line 2: '1 " in text
@@ -182,12 +174,14 @@ def test_a_run_that_crashed(flor: Flor, compared: Compared) -> None:
 
 def test_a_variable_that_one_run_has(flor: Flor, compared: Compared) -> None:
     """With the same code, a name that is bound in one run only is a difference."""
-    source = STEPS.replace("BODY", "if rate < 1: best = epoch")
-    first, second = record(flor, "1", "1", "2", source=source), record(flor, "1", "0.5", "2", source=source)
+    body = "if len(sys.argv) > 4: best = epoch"
+    first, second = record(flor, "1", "1", "2", body=body), record(flor, "1", "1", "2", "x", body=body)
     _, found, text = compared(first, second)
-    names = [found["state"][part]["only_second"] for part in ("start", "parting")]
-    assert names in ([[], []], [[], ["best"]])
-    assert "rate: 1.0 in the first" in text
+    assert found["state"]["start"] is None
+    parting = found["state"]["parting"]
+    assert (parting["only_first"], parting["only_second"]) == ([], ["best"])
+    assert parting["place"] == "after epoch=0 of the loop at train.py:7"
+    assert "only in the second run: best" in text
 
 
 def test_unseeded_runs(flor: Flor, compared: Compared) -> None:
@@ -195,6 +189,9 @@ def test_unseeded_runs(flor: Flor, compared: Compared) -> None:
     source = "import time\nn = 0\nfor step in range(3):\n    n += DRAW\n    time.sleep(0.003)\n"
     quiet = source.replace("DRAW", "1")
     assert compared(record(flor, source=quiet), record(flor, source=quiet))[0] == 0
+    flor.write("library.py", "import random\nrandom.getrandbits(32 * 1500)\n")
+    importing = quiet.replace("import time", "import time, library")
+    assert compared(record(flor, source=importing), record(flor, source=importing))[0] == 0
     drawn = source.replace("DRAW", "random.random()").replace("import time", "import time, random")
     status, found, _ = compared(record(flor, source=drawn), record(flor, source=drawn))
     assert status == 1
@@ -279,39 +276,6 @@ for n in range(2):
     assert values["other"] == ("False", "True")
 
 
-@pytest.mark.needs_torch
-def test_torch(flor: Flor, compared: Compared) -> None:
-    """Parameters by their names, by how many numbers and by how much; the same seed gives no difference."""
-    source = """
-import sys, time, torch
-torch.manual_seed(0)
-torch.set_num_threads(1)
-net = torch.nn.Sequential(torch.nn.Linear(20, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
-optimizer = torch.optim.Adam(net.parameters(), lr=float(sys.argv[1]))
-for epoch in range(3):
-    x = torch.randn(16, 20)
-    loss = net(x).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    time.sleep(0.003)
-    print(epoch, loss.item())
-"""
-    first, again = record(flor, "0.01", source=source), record(flor, "0.01", source=source)
-    status, found, _ = compared(first, again)
-    assert (status, found["state"]["compared"]) == (0, 5)
-    other = record(flor, "0.02", source=source)
-    status, found, text = compared(first, other)
-    assert status == 1
-    assert found["state"]["start"]["values"][0]["path"].startswith("optimizer.")
-    assert found["state"]["parting"]["place"] == "after epoch=0 of the loop at train.py:6"
-    by_path = {value["path"]: value["how"] for value in found["state"]["parting"]["values"]}
-    weight = by_path["net[0].weight"]
-    # Adam's first step is the learning rate for whatever has a gradient: the two are 0.01 apart
-    assert "of 800 values differ, by up to 0.01 " in weight
-    assert "torch's random state" not in text
-
-
 def test_numpy(flor: Flor, compared: Compared) -> None:
     """Arrays and NumPy's random state, seeded or not used."""
     pytest.importorskip("numpy")
@@ -331,7 +295,8 @@ for epoch in range(3):
     _, found, _ = compared(same[0], record(flor, "1.5", source=source))
     (value,) = found["state"]["parting"]["values"]
     assert value["path"] == "table"
-    assert value["how"].startswith("40 of 1200 values differ, by up to 0.5 ")
+    rows = int(value["how"].partition(" of 1200 values differ, by up to 0.5 ")[0]) // 40
+    assert found["state"]["parting"]["place"] == f"after epoch={rows - 1} of the loop at train.py:5"
 
 
 def test_with_the_usual_budget(flor: Flor, compared: Compared) -> None:
@@ -430,14 +395,7 @@ def edits(old: str, new: str) -> list[tuple[str, int | None, int | None]]:
 )
 def test_code_changes(old: str, new: str, expected: list[tuple[str, int | None, int | None]]) -> None:
     """The statements that changed, with their lines in both sources."""
-    found = edits(old, new)
-    if expected and expected[0][0] == "moved":
-        assert found in (expected, [("moved", 3, 3)])
-    elif "def g" in old:
-        assert ("changed", 1, 2) in found
-        assert {what for what, _, _ in found} <= {"changed", "moved"}
-    else:
-        assert found == expected
+    assert edits(old, new) == expected
 
 
 STATEMENTS = st.lists(
@@ -476,7 +434,7 @@ def test_names_of_times(source: str, names: set[str]) -> None:
 
 
 def test_first_line() -> None:
-    """The number counts from 1; addresses do not count; an output that has ended is None, and a last line may lack its end."""
+    """Numbers count from 1; addresses do not count; an output that has ended is None; a last line may lack an end."""
     assert first_line("a\nb\n", "a\nb\n") is None
     assert first_line("<X at 0x7f0011223344>\n", "<X at 0x7f9911223300>\n") is None
     found = first_line("a\nb\n", "a\nc\n")

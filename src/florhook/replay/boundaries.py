@@ -12,6 +12,7 @@ import ast
 import datetime
 import itertools
 import json
+import random
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ from ..store.rows import CheckpointRow
 from .places import EXIT, LEAVES, STREAM, TABLE, place_text
 from .record import Loop, Record
 
+MOST_TURNS = 16  # of a random state, each of them 624 draws
 MOST = 1000  # differences that are looked for below one root
 WORDS = ("in the first", "in the second")
 LAST_NAME = re.compile(r"(\w+|\['[^']*'\])(?:\[\d+\])*$")  # of a path: what its value is stored under
@@ -163,7 +165,7 @@ class _Comparer:
         self._told: set[str] = set()  # paths
         self._full: set[Name] = set()  # roots below which not all was looked at
         self._only: set[Name] = set()
-        self._unused: dict[tuple[Name, str, str], bool] = {}  # by the digests of a random state
+        self._unseeded: dict[Name, tuple[str, str] | None] = {}  # the digests of a random state at first
         seeds = [record.run.meta.get("hash_seed") for record in self.records]
         self._ordered = seeds[0] == seeds[1]
         self._clocks = tuple(_Clock(record) for record in self.records)
@@ -226,13 +228,16 @@ class _Comparer:
         return list(found.values())
 
     def _is_unused(self, was: _State, now: _State, name: Name) -> bool:
-        """Whether a random state is, in both runs, the one that the process happened to begin with."""
+        """Whether a random state is, in both runs, one that nobody seeded, and that did not move since we first looked.
+
+        Python and NumPy begin with another one in each process, and libraries draw from it while they are imported.
+        """
         if name not in _STATES:
             return False
-        key = (name, was.root(name).digest, now.root(name).digest)
-        if key not in self._unused:
-            self._unused[key] = _is_initial(was, name) and _is_initial(now, name)
-        return self._unused[key]
+        key = was.root(name).digest, now.root(name).digest
+        if name not in self._unseeded:
+            self._unseeded[name] = key if _is_unseeded(was, name) and _is_unseeded(now, name) else None
+        return self._unseeded[name] == key
 
     def _tell(self, values: dict[str, Value], root: str, differences: Iterator[Difference]) -> bool:
         """Keep the first difference of a root that counts and was not told, remember all; whether these are all."""
@@ -315,49 +320,49 @@ def _same_root(was: _State, now: _State, name: Name) -> bool:
     return same and was.leaves(was.places[name]) == now.leaves(now.places[name])
 
 
-# Random states that nobody has used -----------------------------------------------------------------------
+# Random states that nobody has seeded ----------------------------------------------------------------------
 
 
-def _is_initial(state: _State, name: Name) -> bool:
-    library, form = _STATES[name]
+def _is_unseeded(state: _State, name: Name) -> bool:
+    """Whether a random state can have come, by not too many draws, from the one that the run began with."""
+    library, words_of_start, words_of_content = _STATES[name]
     recorded = state.record.states.get(row_name(library))
     read = state.read()
     root = read.roots[state.places[name]]
     if recorded is None or not isinstance(root, Ref):
         return False
-    try:
-        return bool(form(json.loads(recorded)) == _plain(read.contents[root.number]))
-    except (ValueError, TypeError, KeyError, IndexError):
-        return False
-
-
-def _plain(content: Any) -> Any:
-    """Of what a stream holds of a random state, the numbers and the position."""
-    if len(content) == 4:
-        return content[1], content[2]
-    state = _thawed(content)
-    return state["state"]["key"], state["state"]["pos"], state["has_gauss"], state["gauss"]
+    words, position = words_of_start(json.loads(recorded))
+    wanted = words_of_content(read.contents[root.number])
+    # Both libraries have the same generator, whose words change all at once when they are used up.
+    source = random.Random()
+    source.setstate((3, (*words, position), None))
+    for _ in range(MOST_TURNS):
+        if list(source.getstate()[1][:-1]) == wanted:
+            return True
+        source.getrandbits(32 * len(wanted))
+    return False
 
 
 def _thawed(frozen: Any) -> Any:
+    """What `freeze` of NumPy's kinds made plain, its arrays as bytes."""
     if frozen[0] == "dict":
         return {key: _thawed(value) for key, value in frozen[1]}
     return frozen[3] if frozen[0] == "array" else frozen[1]
 
 
-def _of_python(state: Any) -> Any:
-    return array("Q", state[1]).tobytes(), state[2]
-
-
-def _of_numpy(state: Any) -> Any:
-    inner = state["state"]
-    return array("I", inner["key"]).tobytes(), inner["pos"], state["has_gauss"], state["gauss"]
-
-
-_STATES: dict[Name, tuple[str, Callable[[Any], Any]]] = {
-    ("world", "random"): (PYTHON, _of_python),
-    ("world", "numpy"): ("numpy.random", _of_numpy),
+_STATES: dict[Name, tuple[str, Callable[[Any], tuple[list[int], int]], Callable[[Any], list[int]]]] = {
+    ("world", "random"): (
+        PYTHON,
+        lambda start: (start[1][:-1], start[1][-1]),
+        lambda content: list(array("Q", content[1]))[:-1],
+    ),
+    ("world", "numpy"): (
+        "numpy.random",
+        lambda start: (start["state"]["key"], start["state"]["pos"]),
+        lambda content: list(array("I", _thawed(content)["state"]["key"])),
+    ),
 }
+"""By root: the library; from its recorded start, the generator's words and position; from a content, its words."""
 
 
 # Times ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import warnings
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import StoreError, UsageError
 from ..replay.boundaries import Parting, States, Value
 from ..replay.run_diff import CHANGED, FileChange, Line, Pair, RunDiff, compare_runs
 from ..settings import Settings
@@ -38,7 +38,12 @@ def diff(settings: Settings, words: list[str]) -> None:
     settle(settings.home, PATIENCE)
     with Store.open(settings.home) as store, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numbers that are no numbers are compared too
-        found = compare_runs(store, *(store.find(name) for name in names))
+        try:
+            found = compare_runs(store, *(store.find(name) for name in names))
+        except ValueError as error:
+            raise StoreError(
+                f"a row cannot be read ({error}); florhook verify tells what is damaged"
+            ) from None
     if options:
         print(json.dumps(as_json(found), indent=1))
     else:
