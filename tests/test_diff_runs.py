@@ -387,7 +387,7 @@ def edits(old: str, new: str) -> list[tuple[str, int | None, int | None]]:
         (
             "def f(): return 1\ndef g(): return 2\n",
             "def g(): return 2\ndef f(): return 3\n",
-            [("changed", 1, 2)],
+            [("moved", 1, 2), ("changed", 1, 2)],
         ),
         ("f( 1,2 )\n", "f(1, 2)  # the same\n", []),
         ("x = 1\n", "x = 1.0\n", [("changed", 1, 1)]),
