@@ -7,17 +7,17 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from florhook.errors import FlorError
 from florhook.store.store import Store, settle
+from florhook.store.verify import SIGNED, Verifier, verify_files
 
 PATIENCE = 60.0  # seconds for a writer to come, or to finish
 TOGETHER = 5  # kills in one store
@@ -247,17 +247,16 @@ def damage(home: Path, stdout: str) -> Iterator[str]:
         yield "a writer does not end"
     try:
         with Store.open(home) as store:
-            runs = store.runs()
+            runs, verifier = store.runs(), Verifier(store)
             for run in runs:
-                for checkpoint in store.checkpoints(run):
-                    sizes = [memoryview(store.read(digest)).nbytes for digest in checkpoint.digests]
-                    if tuple(sizes) != checkpoint.lengths or not store.trusted(run, checkpoint):
-                        yield f"{run.id}: a checkpoint at {checkpoint.iteration} is not as it was written"
+                report = verifier.run(run)
+                yield from (f"{run.id}: {each}" for each in report.damages)
+                if report.key != SIGNED:
+                    yield f"{run.id}: {report.key}"
                 printed = "".join(text for _, text in store.output(run))
                 if not stdout.startswith(printed):
                     yield f"{run.id}: {printed!r} is recorded"
-                _ = [store.sources(run), store.contexts(run), store.iterations(run), store.files(run)]
-        yield from _damage_in_catalog(home)
+            yield from verify_files(store).damages
         listed = subprocess.run(
             [sys.executable, "-m", "florhook", "--home", str(home), "runs"], capture_output=True, text=True
         )
@@ -266,13 +265,6 @@ def damage(home: Path, stdout: str) -> Iterator[str]:
     except FlorError as error:
         if "is no store" not in str(error) and "is empty" not in str(error):
             yield str(error)
-
-
-def _damage_in_catalog(home: Path) -> Iterator[str]:
-    with closing(sqlite3.connect(home / "catalog.sqlite")) as catalog:
-        found = catalog.execute("PRAGMA integrity_check").fetchall()
-    if found != [("ok",)]:
-        yield f"the catalog: {found}"
 
 
 @contextmanager

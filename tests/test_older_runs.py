@@ -119,7 +119,8 @@ def test_wrong_choices(flor: Flor, text: str) -> None:
 
 def test_an_older_version_of_an_imported_module(flor: Flor) -> None:
     """By hand: one is added to x in each epoch of the first run, 100 in those of the second."""
-    program = "import time, util\nx = 0\nfor epoch in range(3):\n    time.sleep(0.01)\n    x = util.step(x)\n    y = x\n"
+    body = "    time.sleep(0.01)\n    x = util.step(x)\n    y = x\n"
+    program = f"import time, util\nx = 0\nfor epoch in range(3):\n{body}"
     flor.write("train.py", program)
     for more in (1, 100):
         flor.write("util.py", f"def step(x):\n    return x + {more}\n")

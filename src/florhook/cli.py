@@ -23,6 +23,8 @@ SUBCOMMANDS = {  # where the function is that takes the settings and the words b
     "logs": ("views.logs", "logs"),
     "export": ("views.logs", "export_values"),
     "view": ("views.view", "view"),
+    "diff": ("views.diff", "diff"),
+    "verify": ("views.verify", "verify"),
     "shell": ("shell", "shell"),
     "doctor": ("doctor.report", "doctor"),
     "gc": ("views.retention", "gc"),
@@ -30,7 +32,6 @@ SUBCOMMANDS = {  # where the function is that takes the settings and the words b
     "unpin": ("views.retention", "unpin"),
     "sitedir": ("activate", "show_sitedir"),
 }
-LATER = ("diff", "verify")
 
 REPLAYS = ("plan", "probe", "until", "monotone")  # what only replays have
 
@@ -47,6 +48,8 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook export [RUN] [NAME...] --tensorboard FOLDER | --mlflow FOLDER | --wandb FOLDER
        python -m florhook view [RUN]... [-o FILE] [--serve [--port N]] [--open]
                                                             curves, times and sources as one HTML file
+       python -m florhook diff RUN RUN [--json]             what two runs differ in, and where their states part
+       python -m florhook verify [RUN | --all]              whether all that the runs have stored can be read back
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
@@ -142,8 +145,6 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
         except BrokenPipeError:  # nobody reads on: `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise SystemExit(1) from None
-    elif rest[0] in LATER and not _is_program(rest[0]):
-        raise UsageError(f"the subcommand {rest[0]} is not there yet")
     else:
         run_target(target_of(rest), settings)
 

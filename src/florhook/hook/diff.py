@@ -184,7 +184,7 @@ class _Comparison:
             else:
                 self._accept_added(new, scope)
             return False
-        self._refuse(new.lineno, f"changed `{_text(old)}` to `{_text(new)}`")
+        self._refuse(new.lineno, f"changed `{text_of(old)}` to `{text_of(new)}`")
         if not blocks(new):
             self._added.append(new)
         return bool(blocks(new))
@@ -192,13 +192,13 @@ class _Comparison:
     def _accept_added(self, new: ast.stmt, scope: Scope) -> None:
         self._added.append(new)
         for stmt, problem in self.judge.problems(new, Place(scope)):
-            self._refuse(stmt.lineno, f"added `{_text(stmt)}`: {problem}")
+            self._refuse(stmt.lineno, f"added `{text_of(stmt)}`: {problem}")
 
     def _accept_removed(self, old: ast.stmt, line: int) -> None:
         if self.is_removable(old):
             self._printing_changed = True
         else:
-            self._refuse(line, f"removed `{_text(old)}`")
+            self._refuse(line, f"removed `{text_of(old)}`")
 
     def _refuse(self, line: int, reason: str) -> None:
         self._refusals.append(Refusal(self._path, self._lines.get(line, line), reason))
@@ -232,7 +232,7 @@ class _Comparison:
         left, pairs = list(steps), []
         for n, step in enumerate(steps):
             if step.new and not step.old and (found := gone.pop(self.prints.whole(step.new), None)):
-                self._refuse(step.new.lineno, f"moved `{_text(step.new)}`")
+                self._refuse(step.new.lineno, f"moved `{text_of(step.new)}`")
                 pairs.append((found[1], step.new))
                 left[found[0]] = left[n] = Step(None, None)
         return left, pairs
@@ -252,7 +252,7 @@ class _Comparison:
                 continue
             for crossed in steps[min(start, end) + 1 : max(start, end)]:
                 if crossed.old and crossed.new and _depend(crossed.new, new):
-                    self._refuse(new.lineno, f"moved `{_text(new)}` across `{_text(crossed.new)}`")
+                    self._refuse(new.lineno, f"moved `{text_of(new)}` across `{text_of(crossed.new)}`")
                     break
             if self._accept_pair(old, new, Scope(self._tree, None)):
                 pairs.append((old, new))
@@ -356,14 +356,19 @@ def _calls(nodes: list[ast.AST]) -> bool:
     return any(isinstance(node, ast.Call) for node in nodes)
 
 
-def _text(stmt: ast.stmt) -> str:
-    """A statement in one line, without the statements inside."""
+def text_of(stmt: ast.stmt) -> str:
+    """A statement in one line, without the statements inside, cut where it is long."""
+    text = whole_text_of(stmt)
+    return text if len(text) <= _REASON_LENGTH else text[: _REASON_LENGTH - 4] + " ..."
+
+
+def whole_text_of(stmt: ast.stmt) -> str:
+    """The same, however long it is."""
     try:
         lines = ast.unparse(_head(stmt)).splitlines()
     except RecursionError:
         return f"{type(stmt).__name__.lower()} of line {stmt.lineno}"
-    text = " ".join(line.strip() for line in lines)
-    return text if len(text) <= _REASON_LENGTH else text[: _REASON_LENGTH - 4] + " ..."
+    return " ".join(line.strip() for line in lines)
 
 
 def _head(node: Any) -> Any:

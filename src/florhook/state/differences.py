@@ -11,9 +11,9 @@ import io
 import math
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from xxhash import xxh3_128_digest
 
@@ -22,6 +22,7 @@ from .restore import Unpickler
 GEOMETRY = 5  # parts of a strided tensor's place in its storage
 OF_ATTRIBUTES = ("instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing")
 LONGEST = 60  # characters of a value in a message
+R = TypeVar("R", bound="Read")
 Step = tuple[str, Any]  # what a path grows by, and the part of the content that it leads to
 
 
@@ -46,7 +47,15 @@ class Ref:
 
 
 class Made(tuple[Any, ...]):
-    """What a stream says how to make: the stand-in of the maker, and its arguments."""
+    """What a stream says how to make: the stand-in of the maker, its arguments, and the state that it is given."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"{self[0]!r}({', '.join(map(repr, self[1:]))})"
 
 
 @dataclass(frozen=True)
@@ -69,14 +78,18 @@ class Seen:
 
 @dataclass
 class Read:
-    """A stream, read: the values of the roots, and the contents of the objects by number."""
+    """A stream, read: the values of the roots, and the contents of the objects by number.
+
+    `ends` are the numbers at which the objects of each root end.
+    """
 
     roots: list[Any]
     contents: list[Any]
     leaves: Leaves
+    ends: list[int]
 
     @classmethod
-    def of(cls, stream: bytes, roots: int, leaves: Leaves) -> Read:
+    def of(cls: type[R], stream: bytes, roots: int, leaves: Leaves) -> R:
         met = 0
 
         def refer(number: Any) -> Ref:
@@ -84,14 +97,21 @@ class Read:
             met = max(met, number + 1)
             return Ref(number)
 
-        unpickler = _Reader(io.BytesIO(stream), refer)
+        unpickler = cls.unpickler(io.BytesIO(stream), refer)
         values: list[Any] = []
         contents: list[Any] = []
+        ends: list[int] = []
         for _ in range(roots):
             values.append(unpickler.load())
             while len(contents) < met:
                 contents.extend(unpickler.load())
-        return cls(values, contents, leaves)
+            ends.append(met)
+        return cls(values, contents, leaves, ends)
+
+    @staticmethod
+    def unpickler(source: io.BytesIO, refer: Callable[[int], Ref]) -> Unpickler:
+        """What reads a stream."""
+        return _Reader(source, refer)
 
 
 class _Reader(Unpickler):
@@ -160,15 +180,21 @@ class Difference:
 class Comparison:
     """Walks two read streams side by side. `kinds` are the names of the live objects' kinds, by number."""
 
+    words = ("in the run", "now")  # by which the two are told apart
+
     def __init__(self, was: Read, now: Read, kinds: Sequence[str]) -> None:
         self.was, self.now, self.kinds = was, now, kinds
         self.unseen = 0  # pieces of memory that differ where nothing shows it: most were never written
         self._met: set[tuple[int, int]] = set()
 
-    def root(self, index: int, name: str) -> Iterator[Difference]:
-        """The differences below one root, in the order of the walk."""
+    def root(self, index: int, name: str, other: int | None = None) -> Iterator[Difference]:
+        """The differences below one root, in the order of the walk; `other` is its place now, where that is another."""
+        return self.walk(name, self.was.roots[index], self.now.roots[index if other is None else other])
+
+    def walk(self, name: str, one: Any, another: Any) -> Iterator[Difference]:
+        """The same below two values."""
         # A stack of its own: states are as deep as the program made them.
-        pending = [(name, self.was.roots[index], self.now.roots[index], "")]
+        pending = [(name, one, another, "")]
         while pending:
             path, was, now, form = pending.pop()
             if isinstance(was, Ref) and isinstance(now, Ref):
@@ -179,10 +205,16 @@ class Comparison:
                 yield from self._seen(path, was, now, form)
             elif form:
                 yield from self._memory(path, was, now, form)
-            elif type(was) is type(now) and type(was) in (tuple, Made) and len(was) == len(now):
+            elif (
+                type(was) is type(now)
+                and (type(was) is tuple or isinstance(was, Made))
+                and len(was) == len(now)
+            ):
                 pending.extend(reversed([(path, *pair, "") for pair in zip(was, now, strict=True)]))
+                if isinstance(was, Made) and isinstance(now, Made):
+                    pending.append((path, was.state, now.state, ""))
             elif not same(was, now):
-                yield Difference(path, was, now, between(was, now))
+                yield Difference(path, was, now, between(was, now, self.words))
 
     def _contents(self, path: str, was: int, now: int, form: str) -> list[tuple[str, Any, Any, str]]:
         kind, before, after = self.kinds[now], self.was.contents[was], self.now.contents[now]
@@ -191,14 +223,13 @@ class Comparison:
         old, new = self._steps(kind, before), self._steps(kind, after)
         if old is None or new is None or [step for step, _ in old] != [step for step, _ in new]:
             return [(path, _summary(kind, before), _summary(kind, after), "")]
-        form = _form(kind, after)
+        form = form_of(kind, after)
         return [
             (path + step, a, b, form if step == "" else "")
             for (step, a), (_, b) in zip(old, new, strict=True)
         ]
 
-    @staticmethod
-    def _steps(kind: str, content: Any) -> list[Step] | None:
+    def _steps(self, kind: str, content: Any) -> list[Step] | None:
         if kind == "torch.Tensor" and isinstance(content[0], Ref) and len(content[1]) == GEOMETRY:
             return [("", Seen(content[0], content[1])), *(steps(kind, content) or ())[1:]]
         return steps(kind, content)
@@ -213,13 +244,13 @@ class Comparison:
         ):
             self.unseen += 1
         else:
-            yield Difference(path, None, None, by_how_much(old, new, form))
+            yield Difference(path, None, None, by_how_much(old, new, form, self.words))
 
     def _memory(self, path: str, was: Any, now: Any, form: str) -> Iterator[Difference]:
         if _digest(self.was.leaves, was) == _digest(self.now.leaves, now):
             return
         old, new = _data(self.was.leaves, was), _data(self.now.leaves, now)
-        yield Difference(path, None, None, by_how_much(old, new, form))
+        yield Difference(path, None, None, by_how_much(old, new, form, self.words))
 
 
 def steps(kind: str, content: Any) -> list[Step] | None:
@@ -252,7 +283,7 @@ def steps(kind: str, content: Any) -> list[Step] | None:
     return [("", content)] if kind == "cell" else None
 
 
-def _form(kind: str, content: Any) -> str:
+def form_of(kind: str, content: Any) -> str:
     """The type of an object's numbers, where it has memory."""
     if kind == "torch.Tensor":
         return str(content[1][0]).removeprefix("torch.")
@@ -271,26 +302,26 @@ def same(was: Any, now: Any) -> bool:
     return type(was) is type(now) and bool(was == now)
 
 
-def between(was: Any, now: Any) -> str:
+def between(was: Any, now: Any, words: tuple[str, str] = Comparison.words) -> str:
     """Two values, and how far apart they are."""
-    text = f"{_short(was)} in the run, {_short(now)} now"
+    text = f"{short(was)} {words[0]}, {short(now)} {words[1]}"
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (was, now))
     if not numbers or not all(map(math.isfinite, (was, now))):
         return text
     return f"{text}, {abs(now - was):.3g} apart"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = str(value[0]) if isinstance(value, tuple) and value and isinstance(value[0], str) else repr(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
-def by_how_much(was: Any, now: Any, form: str) -> str:
+def by_how_much(was: Any, now: Any, form: str, words: tuple[str, str] = Comparison.words) -> str:
     """How two pieces of memory differ; `form` is the type of the numbers in it. None: bytes that were not kept."""
     if was is None or now is None:
         return "other values (their bytes were not kept: by how much cannot be said)"
     if len(was) != len(now):
-        return f"{len(was)} bytes in the run, {len(now)} bytes now"
+        return f"{len(was)} bytes {words[0]}, {len(now)} bytes {words[1]}"
     old, new = _numbers(was, form), _numbers(now, form)
     if old is None or new is None:
         return (

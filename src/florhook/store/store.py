@@ -151,6 +151,12 @@ class Store:
         ]
 
     @_named
+    def source_digests(self, run: RunRow | str) -> list[tuple[str, bytes]]:
+        """The names of the modules and states, each with the digest of its content, in the same order."""
+        rows = self._select("module, digest", "sources", run, "rowid")
+        return [(str(as_read(row[:1])[0]), row[1]) for row in rows]
+
+    @_named
     def contexts(self, run: RunRow | str) -> list[ContextRow]:
         """The loop executions, in the order of their numbers."""
         return [ContextRow(*as_read(row)) for row in self._select(_CONTEXT, "contexts", run, "ctx")]
