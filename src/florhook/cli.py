@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 from . import __version__
-from .errors import FlorError, UsageError
+from .errors import FlorError, StoreError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
+from .store.home import catalog_path
 
 VALUES = ("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes")
 SWITCHES = ("force", "trust", "plan", "help", "version")
-SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin")
+SUBCOMMANDS = ("runs", "show", "sitedir", "shell", "doctor", "gc", "pin", "unpin", "push")
 LATER = ("logs", "diff", "view", "verify", "export", "replay")
 
 HELP = """\
@@ -26,6 +27,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
        python -m florhook pin RUN [--at epoch=7] | unpin RUN     what gc and --max-bytes never remove
+       python -m florhook push                              uploads what is left to, where the store is at a URL
        python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
 
@@ -33,7 +35,7 @@ Records an unmodified program; after you have added a print, replays what it wou
 
 options (each also as a variable, FLOR_MODE for --mode and so on):
   --mode MODE        record (default), replay, resume, off
-  --home FOLDER      the store (default: .florhook in the working folder)
+  --home FOLDER      the store (default: .florhook in the working folder), or a URL: s3://bucket/prefix
   --run RUN          which run to replay or resume: id, unique prefix or last (default)
   --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
   --workers N        replay processes (default 1), or auto: by cores or GPUs, and memory
@@ -47,7 +49,8 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --force            replay in spite of an edit that changes the program, or replay or resume with other arguments
   --trust            replay a store that another user wrote
   --help, --version
-also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not.
+also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not; FLOR_KEY: the file of the key that
+signs what is recorded.
 """
 
 
@@ -125,6 +128,8 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
     """Run a program in the mode that the settings say. Returns or raises SystemExit as the program ends."""
     if settings is None:
         settings = from_sources(os.environ, {}, Path.cwd())
+    if settings.remote is not None:
+        _reach(settings, reading=settings.mode in ("replay", "resume"))
     if os.environ.get("FLORHOOK_TASK"):
         from .replay.worker import run_worker
 
@@ -152,7 +157,43 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         run_plainly(target)
 
 
+def _reach(settings: Settings, reading: bool) -> None:
+    """A folder for a store at a URL; with what is new there, where we are going to read and have not looked yet."""
+    from .store import remote
+
+    try:
+        remote.attach(settings.home, settings.remote or "")
+    except OSError as error:
+        if reading:
+            raise StoreError(f"{settings.home} cannot be made: {error.strerror}") from None
+        return  # the recording will say so
+    if reading and not {"FLORHOOK_TASK", "FLORHOOK_RESUME"} & os.environ.keys():
+        try:
+            for problem in remote.refresh(settings.home):
+                _say(problem)
+        except StoreError as error:
+            if not catalog_path(settings.home).exists():
+                raise
+            _say(f"{error}; this is what {settings.home} has of it")
+
+
+def _push(settings: Settings, words: list[str]) -> None:
+    from .store import remote
+
+    if len(words) > 1:
+        raise UsageError(f"push takes no arguments, not {words[1]!r}")
+    if settings.remote is None:
+        raise UsageError("push is for a store at a URL: FLOR_HOME=s3://bucket/prefix")
+    for line in remote.push(settings.home):
+        print(line)
+
+
 def _subcommand(settings: Settings, words: list[str]) -> None:
+    if settings.remote is not None and words[0] not in ("sitedir", "doctor"):
+        _reach(settings, reading=words[0] != "push")
+    if words[0] == "push":
+        _push(settings, words)
+        return
     if words[0] == "sitedir":
         from .activate import sitedir
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from florhook.errors import RefusedError, StoreError
 from florhook.store import home as homes
+from florhook.store import remote
 from florhook.store.catalog import connect
 from florhook.store.census import Census, Pack, owner_of, size_of
 from florhook.store.compact import neighbours, recoder
@@ -202,7 +203,7 @@ def _rewrite_some(db: sqlite3.Connection, request: Request, done: set[int], repo
 
 
 def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
-    """Pack files that the catalog does not know, old locks, and the folders of old replays."""
+    """Pack files that the catalog does not know, old locks, folders of old replays, what was fetched long ago."""
     packs = [
         path for path in homes.packs_path(home).glob("*.pack") if not homes.is_live(home, owner_of(path.name))
     ]
@@ -214,7 +215,7 @@ def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
             _note(report, path, size_of(home, path.name))
     old = time.time() - LEFT_OVER_S
     locks = [path for path in (home / "runs").glob("*") if not homes.is_live(home, path.stem)]
-    for path in sorted([*locks, *(home / "replays").glob("*")]):
+    for path in sorted([*locks, *(home / "replays").glob("*"), *remote.fetched_path(home).glob("*")]):
         with contextlib.suppress(FileNotFoundError):  # its owner was first
             stats = [entry.lstat() for entry in (path, *path.rglob("*"))]
             if max(each.st_mtime for each in stats) < old:
