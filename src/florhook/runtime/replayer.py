@@ -458,7 +458,6 @@ class Replayer(Tracker):
 
     def _load(self, checkpoint: CheckpointRow, turn: Turn, site: str) -> dict[Name, Any]:
         read, places = self.record.store.read, checkpoint.digests
-        self.record.store.fetch(places)
         live = turn.live or Live([])
         loader = Loader(
             self.program,

@@ -249,8 +249,9 @@ class Store:
     def trusted(self, run: RunRow | str, checkpoint: CheckpointRow) -> bool:
         """Whether this user's key signed the checkpoint and its streams; `read` holds them to it from then on.
 
-        Always, where the store was opened as one to trust.
+        Always, where the store was opened as one to trust. What is at a URL is brought, since it is wanted next.
         """
+        self.fetch(checkpoint.digests)
         if self._trust:
             return True
         if self._key is None or not keys.is_signed(self._key, _id(run), checkpoint):

@@ -3,12 +3,12 @@
 At the URL are `packs/far-DIGEST.pack`, each a pack file of some MB that never changes, and catalogs,
 `runs/RUN.NUMBER-DIGEST.sqlite`, each of one run alone. Chunks go first, so that what a catalog names is there. A run
 that goes on is uploaded again under the next number, and then the older ones are removed. DIGEST is that of what the
-object holds, so that a torn one is not taken for whole. Small chunks (streams, sources) and large ones go into different
-pack files, since much is asked of a run that needs the small ones only.
+object holds, so that a torn one is not taken for whole. Small chunks (streams, sources) and large ones go into
+different pack files, since much is asked of a run that needs the small ones only.
 
-What was uploaded stands in `sent.sqlite` beside the catalog. One process at a time uploads (`upload.lock`), one stays to
-do it again (`stay.lock`), and one fetches catalogs (`fetch.lock`). Chunks that others have uploaded are not counted on:
-each store brings its own.
+What was uploaded stands in `sent.sqlite` beside the catalog. One process at a time uploads (`upload.lock`), one stays
+to do it again (`stay.lock`), and one fetches catalogs (`fetch.lock`). Chunks that others have uploaded are not counted
+on: each store brings its own.
 """
 
 from __future__ import annotations
@@ -500,8 +500,8 @@ def _merge(home: Path, path: Path, run: str) -> None:
     """Takes a catalog's rows over, in the place of those that the store has of the run."""
     with contextlib.closing(connect(homes.catalog_path(home))) as db:
         db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("ATTACH ? AS far", (str(path),))
         try:
+            db.execute("ATTACH ? AS far", (str(path),))
             if db.execute("PRAGMA far.user_version").fetchone()[0] > schema.FORMAT:
                 raise StoreError("a newer florhook has written it")
             found = db.execute("SELECT key FROM far.runs WHERE id = ?", (run,)).fetchone()
