@@ -27,7 +27,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
        python -m florhook pin RUN [--at epoch=7] | unpin RUN     what gc and --max-bytes never remove
-       python -m florhook push                              uploads what is left to, where the store is at a URL
+       python -m florhook push                              uploads what is left, where the store is at a URL
        python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
 

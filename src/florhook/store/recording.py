@@ -66,7 +66,7 @@ class Recording:
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._done = False
-        self._far: tuple[Path, RunRow] | None = None  # of a store at a URL
+        self._far: tuple[Path, RunRow] | None = None  # of a store at a URL, for the process that speaks of it
 
     @classmethod
     def start(
@@ -88,7 +88,7 @@ class Recording:
         return recording
 
     def _open(self, home: Path, run: RunRow, max_bytes: int | None) -> None:
-        self._far = (home, run) if is_remote(home) else None
+        self._far = (home, run) if run.rank == 0 and is_remote(home) else None
         lock = prepare(home, run.id)
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -127,7 +127,9 @@ def farewell(home: Path, run: str, since: float, written: int) -> str:
         error = f"{named(home)}: {NOT_INSTALLED}"
     left = f"{max(0, written - sent.get(run, 0)) / 1e6:.1f} MB"
     if error is not None:
-        return f"{error}; the run is kept in {home}, {left} are not uploaded: `florhook push` does it"
+        return (
+            f"{error}; the run is kept in {home}, {left} are left for the next recording, or `florhook push`"
+        )
     return f"{left} and the end of the record are being uploaded to {shown(home)}; that goes on in the background"
 
 

@@ -39,7 +39,7 @@ from florhook.store.packs import MAGIC
 from florhook.store.rows import split_digests
 from florhook.store.store import Store
 
-OBJECT = 8 << 20  # bytes from which a pack file at the URL is full
+OBJECT = 8 << 20  # bytes of a pack file at the URL, where it holds more than one chunk
 _SMALL = 1 << 16  # bytes of a chunk
 _BLOCK = 1 << 20
 _AT_ONCE = 8  # pack files that are fetched
@@ -174,9 +174,8 @@ class Uploader:
         """`bytes_sent` is counted up, by run."""
         self._home, self._sent, self._bytes_sent = home, sent, bytes_sent
         self._bucket = _bucket(home)
-        self._forget_what_is_gone()
 
-    def _forget_what_is_gone(self) -> None:
+    def forget_what_is_gone(self) -> None:
         """Somebody may have emptied the bucket."""
         sizes = self._bucket.sizes(PACKS)
         ends = self._sent.execute("SELECT pack, max(offset + size) FROM chunks GROUP BY pack").fetchall()
@@ -225,6 +224,9 @@ class Uploader:
         if sizes.get(name) != path.stat().st_size:
             self._bucket.put_file(RUNS, name, path)
         self._bucket.remove(RUNS, [old for _, _, old in known if old != name])
+        if run not in _runs(self._home):  # deleted meanwhile
+            self._bucket.remove(RUNS, [name])
+            return
         self._sent.execute("BEGIN")
         self._sent.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, 1, ?)", (run, name, whole))
         self._sent.execute("DELETE FROM named WHERE run = ?", (run,))
@@ -236,7 +238,8 @@ class Uploader:
         group: list[_Chunk] = []
         size = 0
         for chunk in chunks:
-            if group and (size >= OBJECT or (group[0].size < _SMALL) != (chunk.size < _SMALL)):
+            full = size + chunk.size > OBJECT
+            if group and (full or (group[0].size < _SMALL) != (chunk.size < _SMALL)):
                 self._upload_pack(run, group)
                 group, size = [], 0
             group.append(chunk)
@@ -379,21 +382,23 @@ def _tell(home: Path, error: str | None, sent: dict[str, int]) -> None:
 def stay(home: Path) -> None:
     """Uploads until no run is being recorded and nothing is left; for a while also where that cannot be."""
     with _alone(home, "stay.lock"):
-        retry, failing = _FIRST_RETRY_S, None
+        retry, failing, looked = _FIRST_RETRY_S, None, False
         bytes_sent: dict[str, int] = {}
         while True:
             began, live = time.monotonic(), _live(home)
             try:
                 with _told(home), _alone(home, "upload.lock"), _sent(home) as sent:
                     uploader = Uploader(home, sent, bytes_sent)
+                    if not looked:
+                        uploader.forget_what_is_gone()
                     goes_on = uploader.upload()
                 _tell(home, None, bytes_sent)
                 if not goes_on and not _live(home):
                     return
-                retry, failing = _FIRST_RETRY_S, None
+                retry, failing, looked = _FIRST_RETRY_S, None, True
                 pause = max(_PERIOD_S, _SHARE * (time.monotonic() - began))
             except Exception as error:  # nobody else would hear of it
-                failing = failing or began
+                failing, looked = failing or began, False
                 if not live and began - failing > _GIVE_UP_S:
                     return
                 pause, retry = retry, min(2 * retry, _LAST_RETRY_S)
@@ -416,7 +421,9 @@ def push(home: Path) -> Iterator[str]:
             yield f"another process is uploading to {remote.shown(home)}"
             return
         bytes_sent: dict[str, int] = {}
-        goes_on = Uploader(home, sent, bytes_sent).upload()
+        uploader = Uploader(home, sent, bytes_sent)
+        uploader.forget_what_is_gone()
+        goes_on = uploader.upload()
         yield f"{sum(bytes_sent.values()) / 1e6:.1f} MB uploaded to {remote.shown(home)}"
         if goes_on:
             yield "a run goes on: what it records from now on is uploaded later"
@@ -429,12 +436,13 @@ def withdraw(home: Path, runs: Iterable[str]) -> Iterator[str]:
     """
     with _told(home), _alone(home, "upload.lock", patient=False) as mine, _sent(home) as sent:
         bucket = _bucket(home)
+        there = _catalogs(bucket.sizes(RUNS))
         for run in runs:
-            found = sent.execute("SELECT object, ours FROM runs WHERE id = ?", (run,)).fetchone()
-            if found is not None and not found[1]:
+            found = sent.execute("SELECT ours FROM runs WHERE id = ?", (run,)).fetchone()
+            if found is not None and not found[0]:
                 yield f"run {run} was recorded in another store, and stays at {remote.shown(home)}"
             elif found is not None:
-                bucket.remove(RUNS, [found[0]])
+                bucket.remove(RUNS, [name for _, _, name in there.get(run, [])])
                 sent.execute("DELETE FROM runs WHERE id = ?", (run,))
                 sent.execute("DELETE FROM named WHERE run = ?", (run,))
         if mine:
