@@ -536,6 +536,8 @@ def test_memory_is_bounded(tmp_path: Path, url: str) -> None:
     assert int(out) * 1024 < 100_000_000
     with Store.open(tmp_path / "there") as store:
         assert store.read(store.checkpoints("a")[0].digests[1]) == content
+    for folder in tmp_path.iterdir():  # pytest would keep a gigabyte
+        shutil.rmtree(folder)
 
 
 # What is not there -----------------------------------------------------------------------------------------
