@@ -56,7 +56,7 @@ def program_name(target: Target, settings: Settings) -> str:
     """What the runs of one program have in common: its path as seen from the store, or how it was named."""
     if target.kind != "script":
         return "-c" if target.kind == "code" else f"-m {target.value}"
-    path, base = os.path.abspath(target.value), str(settings.home.parent)
+    path, base = os.path.abspath(target.value), str(settings.base)
     inside = path.startswith(base.rstrip(os.sep) + os.sep)
     return os.path.relpath(path, base) if inside else path
 

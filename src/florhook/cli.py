@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 from . import __version__
-from .errors import FlorError, UsageError
+from .errors import FlorError, StoreError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
+from .store.home import catalog_path
 
 VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
@@ -30,6 +31,7 @@ SUBCOMMANDS = {  # where the function is that takes the settings and the words b
     "gc": ("views.retention", "gc"),
     "pin": ("views.retention", "pin"),
     "unpin": ("views.retention", "unpin"),
+    "push": ("views.push", "push"),
     "sitedir": ("activate", "show_sitedir"),
 }
 
@@ -54,6 +56,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
        python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
                                                             gives back room: what no run needs, what a limit is short of
        python -m florhook pin RUN [--at epoch=7] | unpin RUN     what gc and --max-bytes never remove
+       python -m florhook push                              uploads what is left, where the store is at a URL
        python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
        python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
 
@@ -61,7 +64,7 @@ Records an unmodified program; after you have added a print, replays what it wou
 
 options (each also as a variable, FLOR_MODE for --mode and so on):
   --mode MODE        record (default), replay, resume, off
-  --home FOLDER      the store (default: .florhook in the working folder)
+  --home FOLDER      the store (default: .florhook in the working folder), or a URL: s3://bucket/prefix
   --run RUN          which run to replay or resume: id, unique prefix or last (default)
   --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
   --workers N        replay processes (default 1), or auto: by cores or GPUs, and memory
@@ -81,7 +84,8 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --force            replay in spite of an edit that changes the program, or replay or resume with other arguments
   --trust            replay a store that another user wrote
   --help, --version
-also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not.
+also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not; FLOR_KEY: the file of the key that
+signs what is recorded.
 """
 
 
@@ -166,6 +170,8 @@ def _replay(flags: dict[str, str], words: list[str]) -> None:
         print(HELP, end="")
         return
     settings = from_sources(os.environ, merged, Path.cwd())
+    if settings.remote is not None:
+        _reach(settings, reading=True)
     if settings.runs is not None and not os.environ.get("FLORHOOK_TASK"):
         if settings.until is not None or settings.plan:
             raise UsageError("--runs goes without --until and --plan")
@@ -196,6 +202,8 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
     """Run a program in the mode that the settings say. Returns or raises SystemExit as the program ends."""
     if settings is None:
         settings = from_sources(os.environ, {}, Path.cwd())
+    if settings.remote is not None:
+        _reach(settings, reading=settings.mode in ("replay", "resume"))
     if os.environ.get("FLORHOOK_TASK"):
         from .replay.worker import run_worker
 
@@ -227,7 +235,29 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         run_plainly(target)
 
 
+def _reach(settings: Settings, reading: bool) -> None:
+    """A folder for a store at a URL; with what is new there, where we are going to read and have not looked yet."""
+    from .store import remote
+
+    try:
+        remote.attach(settings.home, settings.remote or "")
+    except OSError as error:
+        if reading:
+            raise StoreError(f"{settings.home} cannot be made: {error.strerror}") from None
+        return  # the recording will say so
+    if reading and not {"FLORHOOK_TASK", "FLORHOOK_RESUME"} & os.environ.keys():
+        try:
+            for problem in remote.refresh(settings.home):
+                _say(problem)
+        except StoreError as error:
+            if not catalog_path(settings.home).exists():
+                raise
+            _say(f"{error}; this is what {settings.home} has of it")
+
+
 def _subcommand(settings: Settings, words: list[str]) -> None:
+    if settings.remote is not None and words[0] not in ("sitedir", "doctor"):
+        _reach(settings, reading=words[0] != "push")
     module, name = SUBCOMMANDS[words[0]]
     function = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     function(settings, words[1:])

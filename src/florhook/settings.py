@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from .errors import UsageError
@@ -19,7 +21,7 @@ DEFAULT_EPSILON = 1 / 15  # the paper's
 class Settings:
     """What the user asked for. `home` is absolute; `epsilon` is a share of run time, infinity for every boundary.
 
-    `max_bytes` are those of all pack files of the store.
+    `max_bytes` are those of all pack files of the store. `remote` is the URL that the folder `home` stands for.
     """
 
     mode: str = "record"
@@ -41,6 +43,12 @@ class Settings:
     until: str | None = None
     monotone: bool = False
     runs: str | None = None
+    remote: str | None = None
+
+    @property
+    def base(self) -> Path:
+        """The folder from which programs are named: where the store is, so that both can be moved together."""
+        return Path.cwd() if self.remote else self.home.parent
 
 
 def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path) -> Settings:
@@ -63,13 +71,11 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
 
     stats = text("stats", "")
     home = text("home", ".florhook")
-    if "://" in home:
-        raise UsageError(
-            f"{source('home')}: remote stores such as {home!r} are not supported yet; name a folder"
-        )
+    remote = _url(home, source("home")) if "://" in home else None
     return Settings(
         mode=one_of("mode", MODES),
-        home=cwd / home,
+        home=cwd / home if remote is None else _cache(environ) / folder_of(remote),
+        remote=remote,
         run=text("run", "last"),
         epsilon=_epsilon(text("epsilon", ""), source("epsilon")),
         workers=_workers(text("workers", "1"), source("workers")),
@@ -88,6 +94,30 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         monotone="monotone" in flags,
         runs=flags.get("runs"),
     )
+
+
+def _url(text: str, source: str) -> str:
+    if not re.match(r"[a-z][a-z0-9+.-]*://[^/]|(file|local|memory):///[^/]", text):
+        raise UsageError(f"{source} must be a folder, or a URL such as s3://bucket/prefix, not {text!r}")
+    if re.match(r"(file|local)://[^/]", text):
+        raise UsageError(f"{source}: a URL of files needs three slashes, file:///{text.partition('://')[2]}")
+    return text.rstrip("/")
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME") or ""
+    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "florhook"
+
+
+def folder_of(url: str) -> str:
+    """The name of the folder that stands for a URL; without the password that may be in it."""
+    readable = re.sub(r"[^\w.-]+", "-", without_password(url)).strip("-")[-80:]
+    return f"{readable}-{blake2b(url.encode(), digest_size=5).hexdigest()}"
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"//[^/]*@", "//", url)
 
 
 def _epsilon(text: str, source: str) -> float:

@@ -41,10 +41,10 @@ def shell(settings: Settings, words: list[str]) -> None:
         with Store.open(settings.home) as store:
             record = Record(store, store.find(which))
         refuse_ranks(record.run, "entered by shell")
-        target = target_of(record.run, settings)
         _place(record, parse_moment(at) if at else {})  # refuses what never was
         if os.path.isdir(record.run.cwd):
             os.chdir(record.run.cwd)
+        target = target_of(record.run, settings)
         if target.kind == "script" and not os.path.exists(target.value):
             raise RefusedError(f"{target.value}, which run {record.run.id} is of, is not there any more")
         task: dict[str, Any] = {"run": record.run.id, "before": None, "avoid": [], "already": 0}

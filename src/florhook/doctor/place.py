@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..activate import sitedir
 from ..begin import staging_limit
-from ..settings import Settings
+from ..settings import Settings, without_password
 from ..store.memory import available_bytes
 from ..store.store import Store
 
@@ -35,7 +35,8 @@ def findings(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "python", _python()
     yield "recording", _tried([sys.executable, "-m", "florhook"], {})
     yield "starting without a changed command (florhook sitedir)", _self_activation()
-    yield "store", _store(settings.home)
+    stands_for = f"; it stands for {without_password(settings.remote)}" if settings.remote else ""
+    yield "store", _store(settings.home) + stands_for
     yield (
         "memory",
         f"{_size(available_bytes())} free, of which recording takes at most {_size(staging_limit())}",

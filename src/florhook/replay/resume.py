@@ -139,7 +139,7 @@ class Attempt:
         self.target, self.task = target, task
         self.started = time.perf_counter()
         self.environ, self.folder = dict(os.environ), os.getcwd()
-        self.store = Store.open(settings.home)
+        self.store = Store.open(settings.home, trust=settings.trust)
         self.record = Record(self.store, self.store.find(task["run"]))
         self.run_before = self.record.run
         self.settings = as_recorded(settings, self.run_before)
@@ -172,9 +172,7 @@ class Attempt:
         sites = set(self.changes.keys.values())
         before = math.inf if self.task["before"] is None else self.task["before"]
         found = points(self.record, self.task["avoid"], sites, before)
-        signed = (
-            p for p in found if self.settings.trust or self.store.trusted(self.run_before, p.checkpoint)
-        )
+        signed = (p for p in found if self.store.trusted(self.run_before, p.checkpoint))
         return next(signed, None)
 
     def _diff(self, name: str, path: str, source: bytes) -> SourceDiff | None:

@@ -18,7 +18,7 @@ def target_of(run: RunRow, settings: Settings) -> Target:
         return Target("module", run.program[3:], list(run.argv))
     if run.program == "-c":
         raise UsageError(f"run {run.id} is one of code given by -c; this needs a script or module")
-    return Target("script", os.path.join(settings.home.parent, run.program), list(run.argv))
+    return Target("script", os.path.join(settings.base, run.program), list(run.argv))
 
 
 def target_asked_for(settings: Settings) -> Target:

@@ -77,7 +77,7 @@ class Worker:
 
     def __init__(self, target: Target, settings: Settings, task: dict[str, Any]) -> None:
         self.target, self.settings, self.task = target, settings, task
-        self.store = Store.open(settings.home)
+        self.store = Store.open(settings.home, trust=settings.trust)
         self.record = Record(self.store, self.store.find(task["run"]))
         self.folder = Folder.from_task(task["ranks"]) if "ranks" in task else None
         names = self.folder.others if self.folder else []

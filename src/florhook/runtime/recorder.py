@@ -820,6 +820,8 @@ class Recorder(Tracker):
             stats["stopped"] = self.problem
         complete = self.recording.finish(time.time(), exit_code, stats, self._patience(wall))
         self._tell_note()
+        if self.recording.left is not None:
+            _say(self.recording.left)
         if self.active and self.recording.failed:
             self.give_up(self.recording.failed)
         elif self.active and not complete:

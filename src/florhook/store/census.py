@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from florhook.store import home as homes
-from florhook.store import schema
+from florhook.store import remote, schema
 from florhook.store.packs import MAGIC, ChunkRow
 from florhook.store.rows import WITNESS, split_digests
 from florhook.store.store import RETENTION, WHOLE
@@ -55,8 +55,9 @@ class Census:
         self.packs = {
             number: Pack(number, name, size_of(home, name), not is_busy(owner_of(name)))
             for number, name in db.execute("SELECT id, name FROM packs")
+            if not name.startswith(remote.FAR)  # they take no room here
         }
-        self.chunks = {row[0]: ChunkRow(*row) for row in db.execute("SELECT * FROM chunks")}
+        self.chunks = {row[0]: ChunkRow(*row) for row in db.execute(_CHUNKS, (f"{remote.FAR}%",))}
         for chunk in self.chunks.values():
             if chunk.pack in self.packs:
                 self.packs[chunk.pack].chunks.append(chunk)
@@ -140,7 +141,7 @@ class Census:
             if kept.run not in self.busy:
                 groups[kept.run, kept.witness].append(kept)
         sizes = {key: self._size(kepts) for key, kepts in groups.items()}
-        orders = {key: order(kepts) for key, kepts in groups.items()}
+        orders = {key: order(kepts) for key, kepts in groups.items() if sizes[key]}
         needed = self.needed()
         while needed > goal and orders:
             key = max(orders, key=lambda each: sizes[each])
@@ -166,6 +167,7 @@ class Census:
         return unneeded
 
 
+_CHUNKS = "SELECT * FROM chunks WHERE pack NOT IN (SELECT id FROM packs WHERE name LIKE ?)"
 _DELTAS = "SELECT digest, base FROM deltas"
 _CHECKPOINTS = (
     "SELECT run, ctx, iteration, taken, substr(meta, 1, ?), digests FROM checkpoints ORDER BY rowid"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from florhook.errors import RefusedError, StoreError
 from florhook.store import home as homes
+from florhook.store import remote
 from florhook.store.catalog import connect
 from florhook.store.census import Census, Pack, owner_of, size_of
 from florhook.store.compact import neighbours, recoder
@@ -202,7 +203,7 @@ def _rewrite_some(db: sqlite3.Connection, request: Request, done: set[int], repo
 
 
 def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
-    """Pack files and replayed lines of runs that the catalog does not know, old locks, and folders of old replays."""
+    """Pack files, replayed lines, old locks and folders of old replays that no run knows; what was fetched long ago."""
     packs = [
         path for path in homes.packs_path(home).glob("*.pack") if not homes.is_live(home, owner_of(path.name))
     ]
@@ -217,7 +218,7 @@ def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
     runs = {name for (name,) in db.execute("SELECT id FROM runs")}
     for path in sorted(path for path in (home / "logs").glob("*") if path.name not in runs):
         _note(report, path, sum(entry.lstat().st_size for entry in path.rglob("*")))
-    for path in sorted([*locks, *(home / "replays").glob("*")]):
+    for path in sorted([*locks, *(home / "replays").glob("*"), *remote.fetched_path(home).glob("*")]):
         with contextlib.suppress(FileNotFoundError):  # its owner was first
             stats = [entry.lstat() for entry in (path, *path.rglob("*"))]
             if max(each.st_mtime for each in stats) < old:

@@ -3,6 +3,9 @@
 .gitignore  catalog.sqlite  packs/RUN-N.pack  runs/RUN.lock (held by the writer until all is committed)
 gc.lock (held by who removes chunks or pack files, for moments)  replays/ID/ (what a replay wrote)
 logs/RUN/REPLAY.jsonl (what it printed)
+
+Where it stands for a URL (remote.py), also: remote (the URL)  fetched/far-DIGEST.pack  sent.sqlite  upload.json
+upload.lock  stay.lock  fetch.lock
 """
 
 from __future__ import annotations
@@ -23,6 +26,11 @@ def catalog_path(home: Path) -> Path:
 def packs_path(home: Path) -> Path:
     """Where the pack files are."""
     return home / "packs"
+
+
+def is_remote(home: Path) -> bool:
+    """Whether the folder stands for a URL."""
+    return (home / "remote").exists()
 
 
 def lock_path(home: Path, run_id: str) -> Path:

@@ -18,7 +18,10 @@ _BYTES = 32
 
 
 def key_path() -> Path:
-    """Where the key of this user is."""
+    """Where the key of this user is: FLOR_KEY names the file where machines are to share one."""
+    named = os.environ.get("FLOR_KEY")
+    if named:
+        return Path(named)
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path("~/.config").expanduser()) / "florhook" / "key"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from florhook.descriptors import moved_up
-from florhook.store.home import prepare
+from florhook.store.home import is_remote, prepare
 from florhook.store.lean import Draft, Key, Lean
 from florhook.store.rows import CheckpointRow, Piece, RunRow, split_digests
 from florhook.store.spawn import start_writer
@@ -51,6 +51,7 @@ class Recording:
         self.failed: str | None = None
         self.skipped: str | None = None  # why the last checkpoint that was skipped was
         self.note: str | None = None  # something that the user should know, while all goes on
+        self.left: str | None = None  # at the end: what is left to upload
         self.bytes_captured = 0  # of all pieces of the checkpoints that were taken
         self.bytes_written = 0  # to pack files, as last heard
         self.bytes_sent = 0  # copied for the writer
@@ -65,6 +66,7 @@ class Recording:
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._done = False
+        self._far: tuple[Path, RunRow] | None = None  # of a store at a URL, for the process that speaks of it
 
     @classmethod
     def start(
@@ -86,6 +88,7 @@ class Recording:
         return recording
 
     def _open(self, home: Path, run: RunRow, max_bytes: int | None) -> None:
+        self._far = (home, run) if run.rank == 0 and is_remote(home) else None
         lock = prepare(home, run.id)
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -140,10 +143,17 @@ class Recording:
             self._exclusively(lambda: self._await_goodbye(timeout), None, timeout)
             if self._channel is not None and self._channel.waiting:
                 self._fail("the writer does not keep up: the end of the record is lost")
+            if self._far is not None:
+                self.left = self._to_upload(*self._far)
         except Exception as error:
             self._fail(_reason(error))
         self._close()
         return self._done
+
+    def _to_upload(self, home: Path, run: RunRow) -> str:
+        from florhook.store.remote import farewell
+
+        return farewell(home, run.id, run.started, self.bytes_written)
 
     def after_fork_in_child(self) -> None:
         """Makes a forked child's copy inert, and closes its descriptors; `failed` stays as it was."""

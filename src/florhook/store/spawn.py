@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,15 +25,16 @@ def start_writer(home: Path, sock: socket.socket, lock: int) -> None:
     pidfd = _own_pidfd()
     fds = [fd for fd in (sock.fileno(), lock, pidfd) if fd >= 0]
     arguments = [str(sock.fileno()), str(lock), str(pidfd), str(home)]
-    command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, *arguments, *_import_folders()]
+    command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, *arguments, *import_folders()]
     try:
-        _run(command, fds)
+        run_detached(command, fds)
     finally:
         if pidfd >= 0:
             os.close(pidfd)
 
 
-def _run(command: list[str], fds: list[int]) -> None:
+def run_detached(command: list[str], fds: Sequence[int] = ()) -> None:
+    """Starts a process that is nobody's child and has no terminal."""
     detached = os.access(_SHELL, os.X_OK)
     process = subprocess.Popen(
         [_SHELL, "-c", _DETACH, "florhook", *command] if detached else command,
@@ -62,15 +63,21 @@ def _own_pidfd() -> int:
 def writer_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the writer: nothing that steers Python, and florhook itself kept out."""
     kept = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
+    if kept.get("FLOR_KEY"):
+        kept["FLOR_KEY"] = os.path.abspath(kept["FLOR_KEY"])  # it runs in another folder
     return {**kept, "FLOR_INERT": "1"}
 
 
-def _import_folders() -> list[str]:
-    """The folders from which the writer imports: the parents of florhook, xxhash and zstandard."""
+def import_folders() -> list[str]:
+    """The folders from which the writer imports: the parents of florhook, xxhash and zstandard.
+
+    After them those of all installed packages, where fsspec may be.
+    """
     folders = []
     for name in ("florhook", "xxhash", "zstandard"):
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"{name} is not installed")
         folders.append(str(Path(spec.origin).absolute().parent.parent))
-    return list(dict.fromkeys(folders))
+    installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    return list(dict.fromkeys([*folders, *installed]))

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,7 +17,7 @@ from urllib.parse import quote
 from florhook.descriptors import moved_up
 from florhook.errors import StoreError
 from florhook.store import home as homes
-from florhook.store import keys, schema
+from florhook.store import keys, remote, schema
 from florhook.store.catalog import as_read
 from florhook.store.packs import ChunkRow, DamagedError, read_chunk
 from florhook.store.rows import CheckpointRow, ContextRow, FileRow, IterationRow, RunRow, SourceRow
@@ -30,6 +30,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _RUN = "id, program, argv, cwd, started, meta, ended, exit_code, stats, lost, signed"
 _CONTEXT = 'ctx, parent, iteration, site, nth, entered, out, "left", out_left, iterations, exit, marks, entry'
+_PLACE = "SELECT name, digest, length, pack, offset, size, codec FROM chunks JOIN packs ON id = pack WHERE digest = ?"
 _CHECKPOINT = "ctx, iteration, taken, out, meta, digests, lengths, streams, seals, mac"
 
 
@@ -54,13 +55,16 @@ class Store:
         self.home = home
         self._db = db
         self._key = keys.load_key()
+        self._trust = False
+        self._is_remote = homes.is_remote(home)
         self._files: OrderedDict[str, int] = OrderedDict()
         self._sealed: dict[bytes, bytes] = {}  # streams found to be signed, by digest
 
     @classmethod
-    def open(cls, home: str | os.PathLike[str], untouched: bool = False) -> Store:
+    def open(cls, home: str | os.PathLike[str], untouched: bool = False, trust: bool = False) -> Store:
         """Opens the store in that folder; StoreError when there is none, or none that can be read.
 
+        `trust`: whoever has signed it.
         `untouched`: without making the files beside the catalog that SQLite shares among processes, where none are.
         """
         path = Path(home).absolute()
@@ -74,6 +78,7 @@ class Store:
             raise StoreError(f"the store {path} cannot be read: {error}") from error
         try:
             store._check()
+            store._trust = trust
         except BaseException:
             store.close()
             raise
@@ -145,10 +150,9 @@ class Store:
     def sources(self, run: RunRow | str) -> list[SourceRow]:
         """The instrumented modules, in the order of import."""
         rows = self._select("module, path, digest", "sources", run, "rowid")
-        return [
-            SourceRow(str(module), str(path), bytes(self.read(digest)))
-            for module, path, digest in ((*as_read(row[:2]), row[2]) for row in rows)
-        ]
+        found = [(*as_read(row[:2]), row[2]) for row in rows]
+        self.fetch(digest for *_, digest in found)
+        return [SourceRow(module, path, bytes(self.read(digest))) for module, path, digest in found]
 
     @_named
     def source_digests(self, run: RunRow | str) -> list[tuple[str, bytes]]:
@@ -220,12 +224,18 @@ class Store:
             raise StoreError(f"the store {self.home} was changed: {digest.hex()} in {name}")
         return content
 
+    @_named
+    def fetch(self, digests: Iterable[bytes]) -> None:
+        """Brings what `read` will ask for, where it is at a URL and not here yet."""
+        if not self._is_remote:
+            return
+        names = {row[0] for digest in digests if (row := self._db.execute(_PLACE, (digest,)).fetchone())}
+        wanted = [name for name in names if name.startswith(remote.FAR) and not self._path(name).exists()]
+        if wanted:
+            remote.fetch(self.home, sorted(wanted))
+
     def _find(self, digest: bytes) -> tuple[str, ChunkRow]:
-        sql = (
-            "SELECT name, digest, length, pack, offset, size, codec FROM chunks JOIN packs ON id = pack"
-            " WHERE digest = ?"
-        )
-        row = self._db.execute(sql, (digest,)).fetchone()
+        row = self._db.execute(_PLACE, (digest,)).fetchone()
         if row is None:
             raise StoreError(f"{digest.hex()} is not in the store {self.home}, or not any more")
         return row[0], ChunkRow(*row[1:])
@@ -243,7 +253,13 @@ class Store:
         return set(self._select("ctx, iteration", "pins", run, "ctx"))
 
     def trusted(self, run: RunRow | str, checkpoint: CheckpointRow) -> bool:
-        """Whether this user's key signed the checkpoint and its streams; `read` holds them to it from then on."""
+        """Whether this user's key signed the checkpoint and its streams; `read` holds them to it from then on.
+
+        Always, where the store was opened as one to trust. What is at a URL is brought, since it is wanted next.
+        """
+        self.fetch(checkpoint.digests)
+        if self._trust:
+            return True
         if self._key is None or not keys.is_signed(self._key, _id(run), checkpoint):
             return False
         for index, expected in zip(checkpoint.streams, checkpoint.seals, strict=True):
@@ -259,13 +275,19 @@ class Store:
         )
         return self._db.execute(sql, (_id(run),))
 
+    def _path(self, name: str) -> Path:
+        far = name.startswith(remote.FAR)
+        return (remote.fetched_path(self.home) if far else homes.packs_path(self.home)) / name
+
     def _file(self, name: str) -> int:
         if name not in self._files:
             if Path(name).name != name:
                 raise OSError(errno.EINVAL, "is no name of a pack file")
             if len(self._files) >= _MOST_OPEN:
                 os.close(self._files.popitem(last=False)[1])
-            descriptor = os.open(homes.packs_path(self.home) / name, os.O_RDONLY | os.O_CLOEXEC)
+            if self._is_remote and name.startswith(remote.FAR) and not self._path(name).exists():
+                remote.fetch(self.home, [name])
+            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
             self._files[name] = moved_up(descriptor)
         self._files.move_to_end(name)
         return self._files[name]

@@ -68,6 +68,10 @@ class Writer:
         self._packs = PackWriter(homes.packs_path(self._home), run[0], self._catalog.add_pack)
         self._catalog.begin_run(run, self._key is not None)
         self._run_id = run[0]
+        if homes.is_remote(self._home):
+            from florhook.store.remote import start_upload
+
+            start_upload(self._home)
         if self._max_bytes is not None:
             from florhook.store.limit import Limit  # which most runs need not
 

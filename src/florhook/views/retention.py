@@ -11,6 +11,7 @@ from ..settings import Settings, byte_count
 from ..store.collect import Report, Request, collect, plan
 from ..store.pins import pin as pin_places
 from ..store.pins import unpin as unpin_runs
+from ..store.remote import withdraw
 from ..store.rows import RunRow
 from ..store.store import WHOLE, Store, settle
 from .options import options_of
@@ -32,6 +33,9 @@ def gc(settings: Settings, words: list[str]) -> None:
     dry = "dry-run" in options
     report = plan(request) if dry else collect(request)
     _tell(report, dry)
+    if settings.remote is not None and not dry:
+        for line in withdraw(settings.home, delete):
+            sys.stderr.write(f"florhook: {line}\n")
     if limit is not None and report.after > limit:
         sys.stderr.write(
             f"florhook: {size_text(report.after)} are left, more than --max-bytes: the first, the last and pinned "
