@@ -132,3 +132,18 @@ def test_an_older_version_of_an_imported_module(flor: Flor) -> None:
         *(f"{first}  epoch={epoch} x={epoch + 1}" for epoch in range(3)),
         *(f"{second}  epoch={epoch} x={100 * (epoch + 1)}" for epoch in range(3)),
     ]
+
+
+def test_a_probe_at_the_beginning_of_a_function_that_was_changed_whole(flor: Flor) -> None:
+    program = "import util\nx = 0\nfor epoch in range(3):\n    x = util.step(x)\nprint(x)\n"
+    flor.write("train.py", program)
+    for more in (1, 100):
+        flor.write("util.py", f"def step(x):\n    return x + {more}\n")
+        assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    done = flor("replay", "--runs", "all", "--probe", "util.py:2:x")
+    first, second = run_ids(flor)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1:] == [
+        *(f"{first}  epoch={epoch} x={epoch}" for epoch in range(3)),
+        *(f"{second}  epoch={epoch} x={100 * epoch}" for epoch in range(3)),
+    ]

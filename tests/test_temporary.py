@@ -124,3 +124,65 @@ def test_sockets_of_the_file_system(flor: Flor) -> None:
     """In folders whose names are longer than a socket's path may be, too."""
     check(flor, SOCKET, "print(total)", "        total += len(client.recv(10))", ["0", "1", "3"], skips=False)
     assert not (flor.folder / "a.sock").exists()
+
+
+LINKS = """
+import os, time
+for epoch in range(4):
+    time.sleep(0.01)
+    open(f"ckpt{epoch}.txt", "w").write(str(epoch))
+    if epoch == 1:
+        os.symlink("ckpt1.txt", "first")
+    os.symlink(f"ckpt{epoch}.txt", "latest.new")
+    seen = os.path.lexists("latest") and os.readlink("latest")
+    os.replace("latest.new", "latest")
+    if epoch == 3:
+        os.remove("first")
+"""
+
+
+@pytest.mark.parametrize("condition", ["True", "epoch == 2", "epoch == 3"])
+def test_symbolic_links_are_those_of_the_place(flor: Flor, condition: str) -> None:
+    """Executed, and after a jump; by hand."""
+    flor.write("train.py", LINKS)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = f"    if {condition}: print(epoch, seen, os.readlink('latest'), os.path.lexists('first'), "
+    probe += "os.path.exists('first') and open('first').read())\n"
+    flor.write("train.py", LINKS + probe)
+    done = flor("train.py", FLOR_MODE="replay")
+    wanted = [
+        "0 False ckpt0.txt False False",
+        "1 ckpt0.txt ckpt1.txt True 1",
+        "2 ckpt1.txt ckpt2.txt True 1",
+        "3 ckpt2.txt ckpt3.txt False False",
+    ]
+    chosen = [line for epoch, line in enumerate(wanted) if eval(condition, {"epoch": epoch})]
+    assert (done.returncode, done.stdout.splitlines()) == (0, chosen), done.stderr
+    assert (flor.folder / "latest").readlink() == Path("ckpt3.txt")
+
+
+LOG = """
+import datetime, os, shutil, time, uuid
+run = datetime.datetime.now().strftime("run-%H%M%S.%f") + uuid.uuid4().hex
+os.makedirs(run)
+log = open(f"{run}/log.txt", "w")
+for epoch in range(4):
+    time.sleep(0.01)
+    open(f"{run}/{epoch}.txt", "w").write("a")
+    log.write("x" * (epoch + 1))
+    log.flush()
+"""
+
+
+@pytest.mark.parametrize("end", ["log.close()", "log.close(); shutil.rmtree(run)"])
+@pytest.mark.parametrize("condition", ["True", "epoch == 2"])
+def test_a_log_in_a_folder_that_is_named_by_the_clock(flor: Flor, condition: str, end: str) -> None:
+    program = LOG + end + "\n"
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = f"    if {condition}: print(epoch, os.path.getsize(f'{{run}}/log.txt'), log.name == f'{{run}}/log.txt')\n"
+    flor.write("train.py", LOG + probe + end + "\n")
+    done = flor("train.py", FLOR_MODE="replay")
+    sizes = [1, 3, 6, 10]
+    wanted = [f"{epoch} {sizes[epoch]} True" for epoch in range(4) if eval(condition, {"epoch": epoch})]
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr

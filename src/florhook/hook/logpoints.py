@@ -27,9 +27,8 @@ class Logpoint:
         show = f"__flor__.show({pairs})"
         if self.condition:
             show = f"if {self.condition}: {show}"
-        return (
-            f"try:\n    {show}\nexcept Exception:\n    __flor__.cannot_show({f'{self.file}:{self.line}'!r})"
-        )
+        place = f"{self.file}:{self.line}"
+        return f"try:\n    {show}\nexcept (Exception, SystemExit):\n    __flor__.cannot_show({place!r})"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import stat
@@ -25,7 +26,7 @@ from typing import Any
 
 from ..runtime.opened import COARSE_NS, DIGESTED, content_digest
 from ..state.restore import CannotRestoreError
-from ..store.rows import FileRow, RunRow
+from ..store.rows import FOLDER_GONE, LINK, FileRow, RunRow
 from .overlay import Overlay
 from .versions import path_now
 
@@ -98,8 +99,16 @@ class FileHistory:
         self.written: dict[str, float] = {}  # since when
         self.noted: dict[str, list[Known]] = {}  # in the order of time
         self.folders = {row.path for row in self.rows if row.how == "folder"}
+        self.links: dict[str, list[tuple[float, str]]] = {}  # since when they lead where ("": they are gone)
+        self._folder_times: dict[str, list[tuple[float, bool]]] = {}  # since when they are there or not
         for row in self.rows:
-            if row.how == "read":
+            if row.how in ("folder", FOLDER_GONE):
+                self._folder_times.setdefault(row.path, []).append((row.at, row.how == "folder"))
+            if row.how.startswith(LINK):
+                self.links.setdefault(row.path, []).append((row.at, row.how.removeprefix(LINK)))
+            elif row.how == FOLDER_GONE:
+                continue
+            elif row.how == "read":
                 self.read.setdefault(row.path, row)
             elif row.how in NOTED:
                 self._note(row)
@@ -126,6 +135,16 @@ class FileHistory:
         """Whether a file that was not there at the start was not there yet at the place that the replay is at."""
         first = self.written.get(path)
         return first is not None and self.started + first >= self.restored_at
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a folder that the run made was there at the place that the replay is at."""
+        known = [there for at, there in self._folder_times.get(path, ()) if at <= self.place]
+        return bool(known) and known[-1]
+
+    def link_at(self, path: str) -> str:
+        """Where a symbolic link of the run's led at the place that the replay is at; empty where it was not there."""
+        known = [target for at, target in self.links[path] if at <= self.place]
+        return known[-1] if known else ""
 
     def was_changed(self, path: str) -> bool:
         """Whether a file that the run read, and did not write, is another one now.
@@ -215,7 +234,13 @@ class FileHistory:
 def opened_now(rows: Iterable[FileRow], run: RunRow) -> list[FileRow]:
     """The files that a run opened, with the paths that they have now."""
     here = os.getcwd()
-    return [replace(row, path=os.path.realpath(path_now(row.path, run, here))) for row in rows]
+    return [replace(row, path=_canonical(path_now(row.path, run, here), row.how)) for row in rows]
+
+
+def _canonical(path: str, how: str) -> str:
+    if how.startswith(LINK):
+        return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return os.path.realpath(path)
 
 
 class Files:
@@ -234,7 +259,8 @@ class Files:
         """Hide what the run had made; each file shows again when the part of the run that wrote it was skipped."""
         folders = {path for path in self.history.folders if os.path.isdir(path)}
         temporary = {path for path in self.history.written if is_temporary(path) and os.path.lexists(path)}
-        self._hidden = {*paths, *folders, *temporary}
+        links = {path for path in self.history.links if os.path.islink(path)}
+        self._hidden = {*paths, *folders, *temporary, *links}
         self.overlay.hide(
             sorted(self._hidden, reverse=True)
         )  # what lies in a folder first: it is shown by itself
@@ -247,7 +273,7 @@ class Files:
             if not self.history.made_later(path):
                 self._hidden.discard(path)
                 self.overlay.show_folder(path)
-        for path in sorted(self._hidden - self.history.folders):
+        for path in sorted(self._hidden - self.history.folders - self.history.links.keys()):
             if self.history.made_later(path):
                 continue  # file times are coarser
             version = self._version(path)
@@ -269,6 +295,24 @@ class Files:
             self.overlay.forget(path)
         self._hidden.update(gone)
         self.overlay.hide(gone)
+        for path in sorted(self.history.folders):
+            if self.history.has_folder(path) and not os.path.isdir(path):
+                os.makedirs(path, exist_ok=True)  # in the overlay
+        for path in self.history.links:
+            self._lead(path, self.history.link_at(path))
+
+    def _lead(self, path: str, target: str) -> None:
+        """Let a symbolic link lead where it did at this place."""
+        now = os.readlink(path) if os.path.islink(path) else ""
+        if now == target:
+            return
+        with self.overlay.paused():
+            users = os.readlink(path) if os.path.islink(path) else ""
+        self.overlay.forget(path)
+        if users != target:
+            self.overlay.hide([path])
+            if target:
+                os.symlink(target, path)  # in the overlay
 
     def _folders_of_the_replay(self) -> Iterator[str]:
         """Those that it made where the run had made others: their names came from the clock or from entropy."""
@@ -339,10 +383,17 @@ class Files:
             target.write(data)
         return True
 
-    def bring_to(self, file: Any, position: int) -> None:
-        """Give an open file that the program writes the content that it had, up to the recorded position."""
+    def bring_to(self, file: Any, position: int, name: str | None = None) -> None:
+        """Give an open file that the program writes the content that it had, up to the recorded position.
+
+        `name` is what it was called in the run, where that came from the clock or from entropy.
+        """
         if not isinstance(file.name, (str, bytes)):
             raise CannotRestoreError("a file without a name was being written")
+        if name is not None and name != file.name:
+            self._rename(file, name)
+            if file.tell() == position:
+                return
         path = os.path.realpath(os.fsdecode(file.name))
         with self.overlay.paused():
             changed = _time_of(path)
@@ -357,6 +408,19 @@ class Files:
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, data)
         file.seek(0, os.SEEK_END)
+
+    def _rename(self, file: Any, name: str) -> None:
+        """From here on, the open file is the one that had that name in the run."""
+        file.flush()
+        flags = fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND)
+        os.makedirs(os.path.dirname(os.path.abspath(name)), exist_ok=True)
+        other = os.open(name, flags | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(other, file.fileno(), inheritable=False)
+        os.close(other)
+        file.seek(0)
+        raw = getattr(file, "buffer", file)
+        getattr(raw, "raw", raw).name = name
+        self._hidden.discard(os.path.realpath(name))
 
 
 def is_temporary(path: str) -> bool:

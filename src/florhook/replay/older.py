@@ -14,7 +14,7 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import FlorError, RefusedError, UsageError
@@ -194,15 +194,17 @@ def _plan(store: Store, run: RunRow, probes: Probes) -> Versions | str:
             row = known[module]
             path = file_now(row, run, here)
             diff = diffs.get(module) or compare(row.source, row.source, path)
-            found = _counterpart(diff, module, where, line)
+            found = _counterpart(diff, module, where, line, {place for place, _ in places})
             if found is None:
                 return f"{os.path.basename(path)}:{line}: nothing around the probe is in that version"
             placed.append(found)
     return Versions(tuple(placed), recorded=True)
 
 
-def _counterpart(diff: SourceDiff, module: str, where: Where, line: int) -> Placed | None:
-    """The place of a probe in the recorded text, by the nearest statements that both have."""
+def _counterpart(
+    diff: SourceDiff, module: str, where: Where, line: int, probes: Collection[Where]
+) -> Placed | None:
+    """The place of a probe in the recorded text, by the nearest statements that both have; `probes` are all of them."""
     siblings, index = list_at(diff.tree, where)
     code = ast.unparse(siblings[index])
     for sibling in siblings[index:]:  # the probe itself, where that version had it
@@ -215,13 +217,14 @@ def _counterpart(diff: SourceDiff, module: str, where: Where, line: int) -> Plac
     block = _recorded_block(diff, where)
     if block is None:
         return None
-    added = set(diff.added)
-    if all(sibling in added for sibling in siblings[index:]):
+    *around, (field, _) = where
+    others = [at for at in range(len(siblings)) if (*around, (field, at)) not in probes]
+    if all(at > index for at in others):
+        return Placed(module, (*block, (field, 0)), code, line)
+    if all(at < index for at in others):
         return Placed(
             module, (*block, (where[-1][0], len(list_at(diff.old_tree, (*block, where[-1]))[0]))), code, line
         )
-    if all(sibling in added for sibling in siblings[:index]):
-        return Placed(module, (*block, (where[-1][0], 0)), code, line)
     return None
 
 

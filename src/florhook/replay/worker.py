@@ -96,7 +96,7 @@ class Worker:
         kind = Searcher if "search" in task else Replayer
         self.replayer = kind(self.program, self.record, question, avoid, self.restart)
         self.output = ReplayOutput(
-            settings.log == "all",
+            settings.log == "all" and settings.until is None,
             lambda: self.record.output,
             self.asked_for,
             Printed(**task["already"]),

@@ -49,5 +49,5 @@ def made_since(row: bytes | None, folder: str, home: str, started: float, ended:
         except OSError:
             continue
         if changed >= started - 0.01 and (ended is None or changed <= ended + 2.0):
-            made.append(os.path.realpath(path))
+            made.append(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
     return made

@@ -16,12 +16,17 @@ from typing import Any
 
 import xxhash
 
-from ..store.rows import FileRow
+from ..store.rows import FOLDER_GONE, LINK, FileRow
 from . import probes
 
 MOST_FILES = 20_000  # of each sort, and times of writing anew: a data set of a million pictures is not listed
 WRITES = os.O_WRONLY | os.O_RDWR
-EVENTS = ("open", "os.mkdir", "os.fork", "os.rename", "os.truncate")
+EVENTS = frozenset(
+    {
+        *("open", "os.mkdir", "os.fork", "os.rename", "os.truncate"),
+        *("os.symlink", "os.remove", "os.rmdir", "shutil.rmtree"),
+    }
+)
 STARTERS = (
     "multiprocessing.popen_spawn_posix",
     "multiprocessing.popen_forkserver",
@@ -42,6 +47,8 @@ class OpenedFiles:
         self.active = True
         self.read: set[str] = set()
         self.written: dict[str, tuple[int, int, bool] | None] = {}  # size, time and certainty noted last
+        self.folders: set[str] = set()  # made by the run and not removed again
+        self.links: set[str] = set()
         self._new: list[FileRow] = []
         self._writes = 0
         self.announce: Callable[[], None] = lambda: None  # called for each new file that is written
@@ -81,10 +88,14 @@ class OpenedFiles:
                 self._started_child()
             elif event == "os.mkdir":
                 self._made_folder(arguments[0])
-            elif event == "os.rename" and os.path.isdir(arguments[0]):
-                self._made_folder(arguments[1])
+            elif event == "os.symlink":
+                self._linked(arguments[1], os.fsdecode(arguments[0]))
+            elif event == "os.rename":
+                self._renamed(*arguments[:2])
+            elif event == "os.truncate":
+                self._written_anew(arguments[0])
             else:
-                self._written_anew(arguments[event == "os.rename"])
+                self._removed(*arguments[:2])
         except Exception:  # whatever is odd about this file, the program opens it
             return
 
@@ -122,9 +133,42 @@ class OpenedFiles:
 
     def _made_folder(self, path: Any) -> None:
         name = os.path.abspath(os.fsdecode(path))
-        if not os.path.lexists(name) and not name.startswith(self.home) and self._writes < MOST_FILES:
-            self._writes += 1
-            self._new.append(FileRow(name, "folder", self.now(), -1, 0))
+        if not os.path.lexists(name) and self._noted(name, "folder"):
+            self.folders.add(name)
+
+    def _linked(self, path: Any, target: str) -> None:
+        """A symbolic link is about to be there."""
+        name = os.path.abspath(os.fsdecode(path))
+        if self._noted(name, LINK + target):
+            self.links.add(name)
+
+    def _renamed(self, source: Any, target: Any) -> None:
+        if os.path.islink(source):
+            self._linked(target, os.readlink(os.fsdecode(source)))
+        elif os.path.isdir(source):
+            self._made_folder(target)
+        else:
+            self._written_anew(target)
+        self._removed(source)
+
+    def _removed(self, path: Any, folder: int = -1) -> None:
+        """Of folders and links that the run made, it is noted when they are gone."""
+        if folder is not None and folder >= 0:
+            return  # below a folder that is removed as a whole
+        name = os.path.abspath(os.fsdecode(path))
+        if name in self.links:
+            self.links.discard(name)
+            self._noted(name, LINK)
+        for each in [each for each in self.folders if each == name or each.startswith(name + os.sep)]:
+            self.folders.discard(each)
+            self._noted(each, FOLDER_GONE)
+
+    def _noted(self, name: str, how: str) -> bool:
+        if name.startswith(self.home) or self._writes >= MOST_FILES:
+            return False
+        self._writes += 1
+        self._new.append(FileRow(name, how, self.now(), -1, 0))
+        return True
 
     def _note(self, name: str, how: str) -> None:
         found = os.stat(name)

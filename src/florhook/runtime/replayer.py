@@ -39,6 +39,7 @@ from .verifier import Verifier, times_of
 
 Name = tuple[Any, ...]
 EVERYTHING = "*"  # to be avoided: all checkpoints but those of main loops' entries, which make a run its own
+BUT_ITS_ENTRY = " but its entry"  # behind a site: the same for this one
 LONG = 0.1  # seconds
 ONLY_OURS = 3  # references: the list's, a variable's and an argument's
 
@@ -86,7 +87,7 @@ class Replayer(Tracker):
         self.pid, self.main_thread = os.getpid(), threading.get_ident()
         self.foreign = threading.local()  # open loops of other threads
         self.on_restore: Callable[[CheckpointRow, float], None] = lambda checkpoint, before: None
-        self.bring_file_to: Callable[[Any, int], None] | None = None
+        self.bring_file_to: Callable[[Any, int, str | None], None] | None = None
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.found: Callable[[str], None] = lambda text: None  # an expression that was looked for is true
         self.on_work: Callable[[], None] = lambda: None  # at each loop that is more than a part of the start
@@ -280,7 +281,7 @@ class Replayer(Tracker):
         shown: list[tuple[str, Any]] = []
         for context in self.stack if contexts is None else contexts:
             frame = frames.get(context.frame_id)
-            if not context.broken and frame is not None and frame.f_code is context.code:
+            if not context.broken and context.begun and frame is not None and frame.f_code is context.code:
                 values = labels_of(context, frame, context.iteration)
                 shown += values.items() if values else [("iteration", context.iteration)]
         return shown
@@ -317,7 +318,7 @@ class Replayer(Tracker):
         loop = turn.loop
         assert loop is not None
         unusable = set(loop.checkpoints) if loop.site.key in self.avoid or not loop.row.entry else set()
-        if EVERYTHING in self.avoid:
+        if not self.avoid.isdisjoint({EVERYTHING, loop.site.key + BUT_ITS_ENTRY}):
             unusable |= set(loop.checkpoints) - {0}
         if context.site.tight:
             unusable |= {k for k in loop.checkpoints if k > 0}
@@ -451,7 +452,9 @@ class Replayer(Tracker):
             self._set_globals(values, turn.entry_names)
             set_world(values)
         except Exception as error:
-            self.restart(loop.site.key, f"{type(error).__name__}: {error}")
+            # The entry of a main loop makes the run's names and draws its own, whatever else is to be executed.
+            keeps_entry = iteration != 0 and loop.row.parent < 0 and 0 in turn.usable
+            self.restart(loop.site.key + BUT_ITS_ENTRY * keeps_entry, f"{type(error).__name__}: {error}")
         turn.restored = values
         turn.verified = iteration
         context.counts.clear()

@@ -41,7 +41,7 @@ class Loader:
         leaf: Callable[[int], Any],
         live: Live | Sequence[Any],
         touched: Callable[[str], NoReturn] = _raise,
-        bring_file_to: Callable[[Any, int], None] | None = None,
+        bring_file_to: Callable[[Any, int, str | None], None] | None = None,
         iterator: Sequence[Any] = (),
     ) -> None:
         """`iterator` are the objects of the loop's iterator, which was driven to its place, by number."""
@@ -192,11 +192,11 @@ class Loader:
             raise CannotRestoreError(f"{code.co_name} now uses {missing[0]} of the function around it")
         return tuple(known[name] for name in code.co_freevars) or None
 
-    def bring_file_to(self, file: Any, position: int) -> None:
-        """Make a file that is being written what it was when it had that position."""
+    def bring_file_to(self, file: Any, position: int, name: str | None = None) -> None:
+        """Make a file that is being written what it was when it had that position, and that name."""
         if self._bring_file_to is None:
             raise CannotRestoreError(f"{file.name} was being written")
-        self._bring_file_to(file, position)
+        self._bring_file_to(file, position, name)
 
     def touched(self, reason: str) -> None:
         """The program needs what a checkpoint does not hold."""

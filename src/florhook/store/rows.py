@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DIGEST = 16  # bytes
+FOLDER_GONE, LINK = "folder gone", "link "  # of a FileRow
 WITNESS = '{"witness": true'  # how the meta of one begins
 
 
@@ -119,7 +120,8 @@ class FileRow:
     """A file that the program opened, and what it was then.
 
     `how` is "read" (the first time), "append" (the first time: `size` is that of before, -1 if it was not there),
-    "write" (each time: its old content is lost), "folder" (it is about to be made), or, of a file that was opened for
+    "write" (each time: its old content is lost), "folder" (it is about to be made), "folder gone", "link TARGET" (a
+    symbolic link is about to be made; "link " alone: it is gone), or, of a file that was opened for
     writing, at a checkpoint, "size", "gone", or "content": `changed` is then a digest of its last MiB (-1: none).
     """
 

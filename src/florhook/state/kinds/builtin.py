@@ -475,6 +475,8 @@ class File(Kind):
                 if not obj.writable():
                     return ("at", obj.tell())
                 obj.flush()
+                name = getattr(obj, "name", None)
+                scan.hint(obj, name if isinstance(name, str) else None)
                 return ("written", obj.tell())
             known = not obj.readable()  # what came through a pipe does not come again
         except (OSError, ValueError):
@@ -492,8 +494,9 @@ class File(Kind):
             obj.seek(content[1])
         elif content[0] == "written" and not obj.closed:
             loader.files.append(obj)
-            if obj.tell() != content[1]:
-                loader.bring_file_to(obj, content[1])
+            name = loader.hint()
+            if obj.tell() != content[1] or name not in (None, obj.name):
+                loader.bring_file_to(obj, content[1], name)
 
 
 def _closed_file(cls: str, name: str | bytes) -> Any:
