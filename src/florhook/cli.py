@@ -11,7 +11,6 @@ from . import __version__
 from .errors import FlorError, StoreError, UsageError
 from .launch import Target, exit_status
 from .settings import Settings, from_sources
-from .store.home import catalog_path
 
 VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
@@ -238,6 +237,7 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
 def _reach(settings: Settings, reading: bool) -> None:
     """A folder for a store at a URL; with what is new there, where we are going to read and have not looked yet."""
     from .store import remote
+    from .store.home import catalog_path
 
     try:
         remote.attach(settings.home, settings.remote or "")

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
 from .errors import UsageError
@@ -111,6 +110,8 @@ def _cache(environ: Mapping[str, str]) -> Path:
 
 def folder_of(url: str) -> str:
     """The name of the folder that stands for a URL; without the password that may be in it."""
+    from hashlib import blake2b  # no start should pay for it
+
     readable = re.sub(r"[^\w.-]+", "-", without_password(url)).strip("-")[-80:]
     return f"{readable}-{blake2b(url.encode(), digest_size=5).hexdigest()}"
 
