@@ -814,7 +814,7 @@ def test_deep_programs_are_rewritten() -> None:
 class FakeRecording:
     """Takes what a recorder hands over, and copies it as the writer does."""
 
-    failed = skipped = note = None
+    failed = skipped = note = left = None
     bytes_captured = bytes_written = bytes_sent = 0
     writer_cpu_s = 0.0
 
