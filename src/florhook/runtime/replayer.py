@@ -267,28 +267,23 @@ class Replayer(Tracker):
 
     def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
-        frames = _frames(sys._getframe(1))
+        frames = by_address(sys._getframe(1))
         for context in self.stack:
             values = labels_of(context, frames.get(context.frame_id), context.iteration)
             for name, _ in context.site.labels:
                 yield name, value_or_number(values.get(name), context.iteration)
 
-    def shown_labels(self, contexts: Sequence[Context] | None = None) -> list[tuple[str, Any]]:
+    def shown_labels(self) -> list[tuple[str, Any]]:
         """The plain loop variables with their values, and the numbers of iterations without; of all open loops."""
-        if not self._is_main():
-            return []
-        frames = _frames(sys._getframe(1))
         shown: list[tuple[str, Any]] = []
-        for context in self.stack if contexts is None else contexts:
-            frame = frames.get(context.frame_id)
-            if not context.broken and context.begun and frame is not None and frame.f_code is context.code:
-                values = labels_of(context, frame, context.iteration)
-                shown += values.items() if values else [("iteration", context.iteration)]
+        for _, _, iteration, values in self.loops() if self._is_main() else ():
+            if iteration >= 0:
+                shown += values.items() if values else [("iteration", iteration)]
         return shown
 
     def loops(self) -> list[tuple[str, int, int, dict[str, Any]]]:
         """Those around the place that runs now, from outside in: site, nth, iteration, and variables."""
-        frames = _frames(sys._getframe(1))
+        frames = by_address(sys._getframe(1))
         found = []
         for context in self._own_stack():
             frame = frames.get(context.frame_id)
@@ -578,7 +573,7 @@ class Replayer(Tracker):
         return True
 
 
-def _frames(frame: FrameType | None) -> dict[int, FrameType]:
+def by_address(frame: FrameType | None) -> dict[int, FrameType]:
     """A frame and those that called it, by address."""
     found = {}
     while frame is not None:

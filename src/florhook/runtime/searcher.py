@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from ..frames import users_frame, variables_of
 from ..replay.plan import EXIT, Step, steps_to
 from ..replay.record import Loop
-from .context import Context
-from .replayer import Replayer
+from .context import Context, labels_of
+from .replayer import Replayer, by_address
 
 Stop = tuple[int, int]  # a loop execution's number in the record, and one of its boundaries
 
@@ -134,9 +134,11 @@ class Searcher(Replayer):
 
     def _told(self, context: Context) -> dict[str, Any]:
         labels: list[tuple[str, Any]] = []
+        frames = by_address(sys._getframe(1))
         for each in self.stack[: self.stack.index(context) + 1]:
             loop: Loop | None = each.extra.loop
             # Those of a `while` are what they were as the iteration began, which only the record knows.
             known = {} if loop is None else loop.labels_of(each.iteration)
-            labels += known.items() or self.shown_labels([each])
+            known = known or labels_of(each, frames.get(each.frame_id), each.iteration)
+            labels += known.items() or [("iteration", each.iteration)]
         return {"where": self.program.place(context.site), "labels": labels}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,17 @@ class Catalog:
         except sqlite3.OperationalError:
             pass  # the next writer does it
         self._db.close()
+
+
+@contextlib.contextmanager
+def told(home: Path, what: str) -> Iterator[None]:
+    """What goes wrong with a store that is to be used or changed (`what`), in one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"the store {home} cannot be {what}: {error}") from error
+    except OSError as error:
+        raise StoreError(f"the store {home} cannot be {what}: {error.strerror}: {error.filename}") from error
 
 
 def connect(path: Path) -> sqlite3.Connection:

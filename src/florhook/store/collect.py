@@ -13,14 +13,13 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from florhook.errors import RefusedError, StoreError
+from florhook.errors import RefusedError
 from florhook.store import home as homes
 from florhook.store import remote
-from florhook.store.catalog import connect
+from florhook.store.catalog import connect, told
 from florhook.store.census import Census, Pack, owner_of, size_of
 from florhook.store.compact import neighbours, recoder
 from florhook.store.packs import PackWriter
@@ -64,7 +63,7 @@ class Report:
 
 def plan(request: Request) -> Report:
     """What `collect` would do. Changes nothing."""
-    with Store.open(request.home, untouched=True) as store, _told(request.home):
+    with Store.open(request.home, untouched=True) as store, told(request.home, "changed"):
         census, _, report = _decide(store.connection, request)
         report.chunks = len(census.settle())
         _without_tails(census)
@@ -83,7 +82,7 @@ def collect(request: Request) -> Report:
         second = collect(replace(request, delete=(), compact=False))
         return replace(first, after=second.after, thinned=second.thinned, chunks=first.chunks + second.chunks)
     Store.open(request.home).close()  # says whether there is one
-    with _told(request.home), contextlib.closing(connect(homes.catalog_path(request.home))) as db:
+    with told(request.home, "changed"), contextlib.closing(connect(homes.catalog_path(request.home))) as db:
         with homes.collecting(request.home):
             with lasting(db):
                 census, runs, report = _decide(db, request)
@@ -99,17 +98,6 @@ def collect(request: Request) -> Report:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         report.after = _size(_census(db, request.home))
     return report
-
-
-@contextlib.contextmanager
-def _told(home: Path) -> Iterator[None]:
-    """What cannot be done, in one line."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError(f"the store {home} cannot be changed: {error}") from error
-    except OSError as error:
-        raise StoreError(f"the store {home} cannot be changed: {error.strerror}: {error.filename}") from error
 
 
 def _census(db: sqlite3.Connection, home: Path) -> Census:

@@ -78,10 +78,15 @@ def is_live(home: Path, run_id: str) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def collecting(home: Path, patient: bool = True) -> Iterator[bool]:
+def collecting(home: Path, patient: bool = True) -> contextlib.AbstractContextManager[bool]:
     """Keeps others from removing chunks or pack files; gives False where one is at it and we are not patient."""
-    fd = os.open(home / "gc.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return alone(home, "gc.lock", patient)
+
+
+@contextlib.contextmanager
+def alone(home: Path, lock: str, patient: bool = True) -> Iterator[bool]:
+    """Holds a lock file; gives False where another process has it and we are not patient."""
+    fd = os.open(home / lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))

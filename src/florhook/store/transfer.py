@@ -14,7 +14,6 @@ on: each store brings its own.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -33,7 +32,7 @@ from florhook.errors import StoreError
 from florhook.store import home as homes
 from florhook.store import remote, schema
 from florhook.store.bucket import PACKS, RUNS, Bucket
-from florhook.store.catalog import connect
+from florhook.store.catalog import connect, told
 from florhook.store.coding import DELTA, RAW
 from florhook.store.packs import MAGIC
 from florhook.store.rows import split_digests
@@ -79,21 +78,6 @@ class _Chunk(NamedTuple):
 
 
 @contextlib.contextmanager
-def _alone(home: Path, lock: str, patient: bool = True) -> Iterator[bool]:
-    """Holds a lock; gives False where another process has it and we are not patient."""
-    fd = os.open(home / lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))
-            mine = True
-        except BlockingIOError:
-            mine = False
-        yield mine
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
 def _sent(home: Path) -> Iterator[sqlite3.Connection]:
     """What was uploaded and fetched."""
     path = home / "sent.sqlite"
@@ -102,17 +86,6 @@ def _sent(home: Path) -> Iterator[sqlite3.Connection]:
         db.executescript(_SENT)
         db.execute("INSERT INTO stores SELECT randomblob(16) WHERE NOT EXISTS (SELECT 1 FROM stores)")
         yield db
-
-
-@contextlib.contextmanager
-def _told(home: Path) -> Iterator[None]:
-    """What goes wrong on this side, in one line."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError(f"the store {home} cannot be used: {error}") from error
-    except OSError as error:
-        raise StoreError(f"the store {home} cannot be used: {error.strerror}: {error.filename}") from error
 
 
 def _bucket(home: Path) -> Bucket:
@@ -381,13 +354,13 @@ def _tell(home: Path, error: str | None, sent: dict[str, int]) -> None:
 
 def stay(home: Path) -> None:
     """Uploads until no run is being recorded and nothing is left; for a while also where that cannot be."""
-    with _alone(home, "stay.lock"):
+    with homes.alone(home, "stay.lock"):
         retry, failing, looked = _FIRST_RETRY_S, None, False
         bytes_sent: dict[str, int] = {}
         while True:
             began, live = time.monotonic(), _live(home)
             try:
-                with _told(home), _alone(home, "upload.lock"), _sent(home) as sent:
+                with told(home, "used"), homes.alone(home, "upload.lock"), _sent(home) as sent:
                     uploader = Uploader(home, sent, bytes_sent)
                     if not looked:
                         uploader.forget_what_is_gone()
@@ -416,7 +389,7 @@ def _wait(home: Path, live: set[str], pause: float) -> None:
 
 def push(home: Path) -> Iterator[str]:
     """Uploads what there is; says what it was."""
-    with _told(home), _alone(home, "upload.lock", patient=False) as mine, _sent(home) as sent:
+    with told(home, "used"), homes.alone(home, "upload.lock", patient=False) as mine, _sent(home) as sent:
         if not mine:
             yield f"another process is uploading to {remote.shown(home)}"
             return
@@ -434,7 +407,7 @@ def withdraw(home: Path, runs: Iterable[str]) -> Iterator[str]:
 
     Pack files stay for the time being where an upload is going on.
     """
-    with _told(home), _alone(home, "upload.lock", patient=False) as mine, _sent(home) as sent:
+    with told(home, "used"), homes.alone(home, "upload.lock", patient=False) as mine, _sent(home) as sent:
         bucket = _bucket(home)
         there = _catalogs(bucket.sizes(RUNS))
         for run in runs:
@@ -462,7 +435,7 @@ def withdraw(home: Path, runs: Iterable[str]) -> Iterator[str]:
 
 def refresh(home: Path) -> Iterator[str]:
     """Brings the catalogs of runs that are new at the URL; says of which that was not possible, and why."""
-    with _told(home), _alone(home, "fetch.lock"), _sent(home) as sent:
+    with told(home, "used"), homes.alone(home, "fetch.lock"), _sent(home) as sent:
         bucket = _bucket(home)
         problems: dict[str, str] = {}
         for _ in range(_TRIES):
@@ -536,7 +509,7 @@ def _merge(home: Path, path: Path, run: str) -> None:
 
 def fetch(home: Path, names: Iterable[str]) -> None:
     """Brings pack files into the folder of those that were fetched."""
-    with _told(home):
+    with told(home, "used"):
         remote.fetched_path(home).mkdir(mode=0o700, exist_ok=True)
         bucket = _bucket(home)
         with ThreadPoolExecutor(_AT_ONCE) as pool:

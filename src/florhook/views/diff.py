@@ -16,6 +16,7 @@ from ..replay.run_diff import CHANGED, FileChange, Line, Pair, RunDiff, compare_
 from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
+from .options import options_of
 
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 MOST_CHANGES = 40
@@ -27,11 +28,7 @@ SAME = "the same"
 
 def diff(settings: Settings, words: list[str]) -> None:
     """Compare two runs; exit status 1 where they differ."""
-    options = [word for word in words if word.startswith("-")]
-    names = [word for word in words if not word.startswith("-")]
-    unknown = [word for word in options if word != "--json"]
-    if unknown:
-        raise UsageError(f"diff has no option {unknown[0]}; see python -m florhook --help")
+    options, names = options_of("diff", words, (), ("json",))
     if len(names) != 2:
         raise UsageError("diff takes two runs: ids, unique prefixes or last")
     _load_numpy()

@@ -9,6 +9,7 @@ from ..settings import Settings
 from ..store.rows import CheckpointRow, RunRow
 from ..store.store import Store, settle
 from ..store.verify import FOREIGN, UNSIGNED, Damage, RunReport, StoreReport, Verifier, verify_files
+from .options import options_of
 from .tables import size_text
 
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
@@ -18,11 +19,7 @@ KEYS = {FOREIGN: ", signed with another key than yours", UNSIGNED: ", not signed
 
 def verify(settings: Settings, words: list[str]) -> None:
     """Read back one run, or all; exit status 1 where something is damaged."""
-    options = [word for word in words if word.startswith("-")]
-    names = [word for word in words if not word.startswith("-")]
-    unknown = [word for word in options if word != "--all"]
-    if unknown:
-        raise UsageError(f"verify has no option {unknown[0]}; see python -m florhook --help")
+    options, names = options_of("verify", words, (), ("all",))
     if len(names) > 1 or (names and options):
         raise UsageError("verify takes one run: id, unique prefix or last; or --all")
     settle(settings.home, PATIENCE)
