@@ -91,3 +91,15 @@ def flor(tmp_path: Path) -> Flor:
     folder = tmp_path / "program"
     folder.mkdir()
     return Flor(folder, tmp_path / "store")
+
+
+@pytest.fixture
+def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that signs what is recorded is one of this test's."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of a store that is not there yet."""
+    return tmp_path / "store"

@@ -37,14 +37,7 @@ KB, MB = 1000, 1000_000
 KILLS = int(os.environ.get("FLOR_KILLS", "6"))
 
 
-@pytest.fixture(autouse=True)
-def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+pytestmark = pytest.mark.usefixtures("own_key")
 
 
 def noise(name: str, size: int = 20 * KB) -> bytes:

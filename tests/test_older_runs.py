@@ -117,33 +117,30 @@ def test_wrong_choices(flor: Flor, text: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_older_version_of_an_imported_module(flor: Flor) -> None:
-    """By hand: one is added to x in each epoch of the first run, 100 in those of the second."""
-    body = "    time.sleep(0.01)\n    x = util.step(x)\n    y = x\n"
-    program = f"import time, util\nx = 0\nfor epoch in range(3):\n{body}"
-    flor.write("train.py", program)
+STEPS = """
+import time, util
+x = 0
+for epoch in range(3):
+    time.sleep(0.01)
+    x = util.step(x)
+    y = x
+"""
+
+
+@pytest.mark.parametrize(("probe", "steps"), [("train.py:6:x", 1), ("util.py:2:x", 0)])
+def test_an_older_version_of_an_imported_module(flor: Flor, probe: str, steps: int) -> None:
+    """By hand: one is added to x in each epoch of the first run, 100 in those of the second.
+
+    The probe stands after the step, or at the beginning of a function that was changed whole.
+    """
+    flor.write("train.py", STEPS)
     for more in (1, 100):
         flor.write("util.py", f"def step(x):\n    return x + {more}\n")
         assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
-    done = flor("replay", "--runs", "all", "--probe", "train.py:6:x")
+    done = flor("replay", "--runs", "all", "--probe", probe)
     first, second = run_ids(flor)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1:] == [
-        *(f"{first}  epoch={epoch} x={epoch + 1}" for epoch in range(3)),
-        *(f"{second}  epoch={epoch} x={100 * (epoch + 1)}" for epoch in range(3)),
-    ]
-
-
-def test_a_probe_at_the_beginning_of_a_function_that_was_changed_whole(flor: Flor) -> None:
-    program = "import util\nx = 0\nfor epoch in range(3):\n    x = util.step(x)\nprint(x)\n"
-    flor.write("train.py", program)
-    for more in (1, 100):
-        flor.write("util.py", f"def step(x):\n    return x + {more}\n")
-        assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
-    done = flor("replay", "--runs", "all", "--probe", "util.py:2:x")
-    first, second = run_ids(flor)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1:] == [
-        *(f"{first}  epoch={epoch} x={epoch}" for epoch in range(3)),
-        *(f"{second}  epoch={epoch} x={100 * epoch}" for epoch in range(3)),
+        *(f"{first}  epoch={epoch} x={epoch + steps}" for epoch in range(3)),
+        *(f"{second}  epoch={epoch} x={100 * (epoch + steps)}" for epoch in range(3)),
     ]

@@ -36,7 +36,10 @@ from florhook.store.recording import Recording
 from florhook.store.rows import CheckpointRow, Piece, RunRow
 from florhook.store.store import Store
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("fsspec") is None, reason="fsspec is not installed")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("fsspec") is None, reason="fsspec is not installed"),
+    pytest.mark.usefixtures("own_key"),
+]
 KILLS = int(os.environ.get("FLOR_KILLS", "2"))
 
 PROGRAM = """
@@ -52,11 +55,6 @@ PROGRAM = """
         print("epoch", epoch, sum(weights))
 """
 PROBE = '    print("probe", epoch, list(large[:6]), weights[7])\n'
-
-
-@pytest.fixture(autouse=True)
-def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 class Machine:

@@ -37,14 +37,7 @@ from florhook.store.store import Store, settle
 MIB = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+pytestmark = pytest.mark.usefixtures("own_key")
 
 
 @pytest.fixture

@@ -52,9 +52,7 @@ def state(n: int) -> list[bytes]:
     ]
 
 
-@pytest.fixture(autouse=True)
-def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("own_key")
 
 
 def check(home: Path, run_id: str) -> list[int]:

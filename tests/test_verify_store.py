@@ -26,14 +26,7 @@ from florhook.store.verify import Verifier
 PROGRAM = b"for epoch in range(9):\n    print(epoch)\n"
 
 
-@pytest.fixture(autouse=True)
-def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+pytestmark = pytest.mark.usefixtures("own_key")
 
 
 @pytest.fixture
