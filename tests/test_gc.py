@@ -13,7 +13,6 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from conftest import ROOT, Flor, unwritable_copy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from florhook.dataclass import replace
 from florhook.errors import RefusedError, StoreError
 from florhook.store import home as homes
 from florhook.store import packs

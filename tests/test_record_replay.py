@@ -153,6 +153,7 @@ WHILE = """
             else:
                 history["else"] = done
             done += 1
+            sum(range(100_000))  # long enough for a checkpoint
             if done == 7:
                 break
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import __version__
 from .hash_seed import pin_hash_seed
-from .launch import Target
+from .launch import Target, run_plainly
 from .ranks import Rank
 from .runtime.clock import read_clocks
 from .runtime.entropy import version_of_python
@@ -30,8 +30,6 @@ def record(target: Target, settings: Settings) -> None:
     """Record one run. Whatever fails here, the program runs."""
     if end_earlier is not None:
         # pdb has started the program once more: the modules that it has imported belong to the first run
-        from .record import run_plainly
-
         end_earlier()
         run_plainly(target)
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import __version__
 from .errors import FlorError, StoreError, UsageError
-from .launch import Target, exit_status
+from .launch import Target, exit_status, run_plainly
 from .settings import Settings, from_sources
 
 VALUES = (
@@ -229,8 +229,6 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
 
         resume(target, settings)
     else:
-        from .record import run_plainly
-
         run_plainly(target)
 
 

@@ -76,6 +76,15 @@ def run(target: Target, compile_main: CompileMain, at_start: AtStart, at_exit: A
             sys.argv = words  # pdb starts us again
 
 
+def run_plainly(target: Target) -> None:
+    """FLOR_MODE=off: as plain python."""
+    run(target, lambda source, path, _: compile(source, path, "exec", dont_inherit=True), _nothing, _nothing)
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
 def exit_status(code: object) -> int:
     """Gives the status of a process that ends by `SystemExit(code)`."""
     if code is None:

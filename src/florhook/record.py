@@ -9,12 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import astuple, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from . import begin
+from .dataclass import astuple, replace
 from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
@@ -99,16 +99,6 @@ def record_program(
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
     watch_torch(files, watch(target, settings, program, entropy.guarded(keep_state)))
     run(target, program.transform, at_start, at_exit)
-
-
-def run_plainly(target: Target) -> None:
-    """FLOR_MODE=off: as plain python."""
-    run(
-        target,
-        lambda source, path, name: compile(source, path, "exec", dont_inherit=True),
-        lambda _: None,
-        lambda _: None,
-    )
 
 
 def watch(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from .dataclass import dataclass
 from .errors import UsageError
 
 MODES = ("record", "replay", "resume", "off")

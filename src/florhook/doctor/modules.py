@@ -9,9 +9,9 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 
+from ..dataclass import dataclass
 from ..errors import UsageError
 from ..hook.finder import decide
 from ..hook.locate import find_spec, folders_of

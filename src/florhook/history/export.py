@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..dataclass import dataclass
 from ..errors import FlorError, UsageError
 from .extras import needed
 from .lines import History

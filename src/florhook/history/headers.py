@@ -7,7 +7,8 @@ own all the same.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+
+from ..dataclass import dataclass
 
 
 @dataclass(frozen=True)

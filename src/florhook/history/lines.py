@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..dataclass import dataclass
 from ..errors import RefusedError
 from ..logs import kept
 from ..replay.plan import selection_of

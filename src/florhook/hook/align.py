@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from ..dataclass import dataclass
 
 _BLOCK_FIELDS = ("body", "orelse", "finalbody")
 _BRANCH_FIELDS = ("handlers", "cases")

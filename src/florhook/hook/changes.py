@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from ..dataclass import dataclass, field
 from .align import Fingerprints, Step, active, align, blocks
 from .diff import whole_text_of
 from .names import FunctionNode

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from ..dataclass import dataclass, field
 from .align import Fingerprints, Step, active, align, blocks, is_inert
 from .effects import Program
 from .names import FunctionNode, Scope, bound_names, evaluated, imported, names_of_scopes

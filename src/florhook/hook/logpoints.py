@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 
+from ..dataclass import dataclass
 from ..errors import UsageError
 
 FORM = "a probe is FILE:LINE:EXPRESSION, or FILE:LINE:EXPRESSION if CONDITION"

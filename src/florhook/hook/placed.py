@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ..dataclass import dataclass
 from .align import is_inert
 
 Where = tuple[tuple[str, int], ...]

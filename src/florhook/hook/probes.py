@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from ..dataclass import dataclass, replace
 from .align import blocks
 from .effects import Program, advances, changed_object, changes_by_name
 from .names import FunctionNode, Scope, bound_names, evaluated_at_definition, imported

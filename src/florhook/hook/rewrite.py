@@ -46,11 +46,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from opcode import opmap
 from types import CodeType
 from typing import TypeVar
 
+from ..dataclass import dataclass, field
 from .conditions import condition, fixed_labels, guarded, guards_of
 from .facts import SCOPES, Fact, Facts, FunctionNode
 from .quiet import without_syntax_warnings

@@ -8,12 +8,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import xxhash
 
+from ..dataclass import dataclass
 from ..descriptors import high_copy
 from .kept import KeptLines
 

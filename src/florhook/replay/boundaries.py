@@ -16,9 +16,9 @@ import random
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..dataclass import dataclass, field, replace
 from ..errors import StoreError
 from ..hook.timed import timed_names
 from ..runtime.clock import NANOSECONDS, SLACK

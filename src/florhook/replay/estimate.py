@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
+from ..dataclass import dataclass
 from .plan import EXIT, RESTORE, RESTORE_RATE, Question, steps_for
 from .record import Loop, Record
 

@@ -20,10 +20,10 @@ import stat
 import tempfile
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
+from ..dataclass import dataclass, replace
 from ..runtime.opened import COARSE_NS, DIGESTED, content_digest
 from ..state.restore import CannotRestoreError
 from ..store.rows import FOLDER_GONE, LINK, FileRow, RunRow

@@ -19,10 +19,10 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..dataclass import asdict, dataclass
 from ..ranks import Rank
 
 TICK = 0.01  # seconds between looks at the folder

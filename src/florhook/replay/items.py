@@ -7,8 +7,8 @@ item as well: each process runs it on its way, one prints. Pure: a record in, it
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from ..dataclass import dataclass
 from .plan import EXIT, Question, Step
 from .record import Loop, Record
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import os
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from ..dataclass import dataclass, replace
 from ..errors import FlorError, RefusedError, UsageError
 from ..hook.diff import SourceDiff, compare
 from ..hook.logpoints import parse_logpoint
@@ -90,7 +89,7 @@ def _skip(run: RunRow, reason: str) -> None:
 
 
 def _replay(run: RunRow, versions: Versions, settings: Settings, width: int) -> int:
-    settings = dataclasses.replace(settings, run=run.id, stats=None)
+    settings = replace(settings, run=run.id, stats=None)
     with _captured() as lines:
         status = replay(target_of(run, settings), settings, versions)
     for line in lines:
@@ -144,7 +143,7 @@ def _find(store: Store, family: Sequence[RunRow], settings: Settings) -> Probes:
     for row in sources:
         path = file_now(row, run, here)
         text = versions.text(row, path)
-        diff = versions.compared(dataclasses.replace(row, source=text), text, path)
+        diff = versions.compared(replace(row, source=text), text, path)
         alone[row.module] = [] if diff is None else _added(diff)
     return Probes(versions, alone)
 

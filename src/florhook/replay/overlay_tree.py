@@ -14,13 +14,14 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, NoReturn
 
 from florhook.replay.overlay_journal import HIDE, LINKS, SHOW, Journal
 from florhook.replay.overlay_real import real
+
+from ..dataclass import dataclass
 
 CACHED_PATHS = 16384
 MOST_LINKS = 40  # as Linux

@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
+from ..dataclass import dataclass, field, replace
 from ..errors import UsageError
 from .record import Loop, Record
 

@@ -15,12 +15,12 @@ import stat
 import subprocess
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from ..dataclass import dataclass, field
 from .attempt import Attempt
 from .items import Item
 from .share import KEPT, Part

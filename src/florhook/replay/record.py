@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..dataclass import dataclass, field
 from ..hook.rewrite import rewrite
 from ..hook.sites import Site
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow

@@ -14,12 +14,12 @@ import math
 import os
 import sys
 import time
-from dataclasses import astuple
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..begin import meta, new_id, program_name, staging_limit
+from ..dataclass import astuple
 from ..descriptors import low_ones_reserved
 from ..errors import RefusedError
 from ..hash_seed import HASH_SEED, pin_hash_seed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
-from dataclasses import dataclass, field
 from types import FrameType
 
+from ..dataclass import dataclass, field
 from ..hook.diff import Refusal, compare
 from ..hook.rewrite import LoopNode, rewrite
 from ..hook.sites import Site

@@ -10,8 +10,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
+from ..dataclass import dataclass
 from ..errors import RefusedError, UsageError
 from ..store.rows import CheckpointRow
 from .plan import EXIT, value_or_number

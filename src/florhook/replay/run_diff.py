@@ -6,9 +6,9 @@ import ast
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from ..dataclass import dataclass, field
 from ..errors import RefusedError
 from ..hook.changes import CHANGED, Change, changes
 from ..hook.rewrite import rewrite

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..dataclass import dataclass
 from ..descriptors import high_copy, moved_up
 from ..logs.hindsight import ReplayOutput
 from .items import Item, leaving

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from ..dataclass import dataclass, field
 from ..hook.carries import carries
 from ..hook.diff import Refusal, SourceDiff
 from ..hook.rewrite import rewrite

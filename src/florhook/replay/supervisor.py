@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..begin import new_id, program_name
+from ..dataclass import dataclass
 from ..errors import RefusedError
 from ..hash_seed import HASH_SEED
 from ..hook.logpoints import Logpoint, Search, parse_logpoint

@@ -7,12 +7,12 @@ first, spread evenly, then some of those between the last where it was false and
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..dataclass import replace
 from ..errors import RefusedError, UsageError
 from ..hook.logpoints import Search, parse_search
 from ..launch import Target
@@ -112,7 +112,7 @@ class _Looker:
         return found if "labels" in found else None
 
     def _run(self, task: dict[str, Any]) -> dict[str, Any]:
-        settings = dataclasses.replace(self.settings, workers=1)
+        settings = replace(self.settings, workers=1)
         attempt, _ = run_until_done(settings, self.asked, None, None, task)
         self._attempts.append(attempt.report)
         ended = self.asked.run.exit_code

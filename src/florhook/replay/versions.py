@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..dataclass import asdict, dataclass
 from ..errors import RefusedError, UsageError
 from ..hook.diff import SourceDiff, compare
 from ..hook.locate import find_spec

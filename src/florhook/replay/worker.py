@@ -11,11 +11,11 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ..dataclass import asdict, replace
 from ..descriptors import low_ones_reserved, moved_up
 from ..frames import users_frame
 from ..hash_seed import pin_hash_seed

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
+
+from ..dataclass import dataclass, field
 
 RESTORE_FACTOR = 1.0  # c: a restore takes about as long as a checkpoint
 WITNESSES = 0.25  # the share of the budget that may go to digests alone

@@ -7,11 +7,11 @@ a replay is compared with it like with any other.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
 from typing import Any
 
 import xxhash
 
+from ..dataclass import astuple, dataclass
 from ..state.scan import Scan
 from ..store.rows import CheckpointRow
 

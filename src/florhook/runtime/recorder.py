@@ -16,12 +16,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import xxhash
 
+from ..dataclass import astuple, dataclass, field, replace
 from ..frames import users_frame
 from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outline
 from ..state.scan import Entry, Scan, TooLongError

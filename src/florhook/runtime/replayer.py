@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..dataclass import replace
 from ..frames import users_frame
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..dataclass import asdict, dataclass
 from ..frames import users_frame, variables_of
 from ..replay.plan import EXIT, Step, steps_to
 from ..replay.record import Loop

@@ -12,11 +12,11 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from xxhash import xxh3_128_digest
 
+from ..dataclass import dataclass
 from .restore import Unpickler
 
 GEOMETRY = 5  # parts of a strided tensor's place in its storage

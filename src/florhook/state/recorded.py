@@ -15,9 +15,9 @@ import importlib
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..dataclass import dataclass
 from .differences import GEOMETRY, Comparison, Difference, Leaves, Made, Read, Ref, Step, form_of
 from .restore import Unpickler
 

@@ -11,9 +11,9 @@ import io
 import pickle
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ..dataclass import dataclass
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
 from .kinds.builtin import empty_instance

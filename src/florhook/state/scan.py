@@ -27,9 +27,9 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..dataclass import dataclass
 from .kinds import REGISTRY, Kind, load_imported
 from .kinds.base import flat, live_reference, rebuild, reduce
 from .kinds.opaque import UNKNOWN

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from florhook.store.packs import MAGIC, ChunkRow
 from florhook.store.rows import WITNESS, split_digests
 from florhook.store.store import RETENTION, WHOLE
 from florhook.store.thin import Kept, order
+
+from ..dataclass import dataclass, field
 
 
 @dataclass

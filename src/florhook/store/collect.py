@@ -13,7 +13,6 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from florhook.errors import RefusedError
@@ -25,6 +24,8 @@ from florhook.store.compact import neighbours, recoder
 from florhook.store.packs import PackWriter
 from florhook.store.reclaim import lasting, remove, rewrite, wasteful
 from florhook.store.store import Store
+
+from ..dataclass import dataclass, field, replace
 
 LEFT_OVER_S = 7 * 86400.0  # seconds since its last change, after which a replay's folder or a lock is removed
 COMPACT = "compact"

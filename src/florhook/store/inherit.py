@@ -9,11 +9,12 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from florhook.store.catalog import as_read
 from florhook.store.rows import CheckpointRow
+
+from ..dataclass import dataclass, field, replace
 
 Rows = dict[str, list[tuple[Any, ...]]]
 

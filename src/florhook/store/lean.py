@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 
 from xxhash import xxh3_128_digest
 
 from florhook.store.rows import Piece
+
+from ..dataclass import dataclass, field
 
 SMALL = 4096
 KNOWN, COPIED, SMALL_COPY, STREAM = 0, 1, 2, 4  # where a piece is; STREAM is a flag

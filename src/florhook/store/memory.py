@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..dataclass import dataclass
 
 
 @dataclass(frozen=True)

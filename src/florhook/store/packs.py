@@ -8,13 +8,14 @@ import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import zstandard
 from xxhash import xxh3_128_digest
 
 from florhook.store.coding import DELTA, ITEM, RAW, ZSTD, unshuffled, xored
+
+from ..dataclass import dataclass
 
 MAGIC = b"florhook pack 1\n"
 LARGEST = 1 << 30

@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +22,8 @@ from florhook.store.rows import CheckpointRow, Piece, RunRow, split_digests
 from florhook.store.spawn import start_writer
 from florhook.store.staging import Region, StagingPool
 from florhook.store.wire import Channel, Message
+
+from ..dataclass import dataclass
 
 if TYPE_CHECKING:
     from florhook.store.inherit import Heritage

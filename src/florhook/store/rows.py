@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import Any
+
+from ..dataclass import dataclass, field
 
 DIGEST = 16  # bytes
 FOLDER_GONE, LINK = "folder gone", "link "  # of a FileRow

@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from florhook.descriptors import low_ones_reserved
+
+from ..dataclass import dataclass
 
 _LEAST = 2 << 20
 _STEP = 1 << 20

@@ -9,7 +9,6 @@ import sqlite3
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -21,6 +20,8 @@ from florhook.store import keys, remote, schema
 from florhook.store.catalog import as_read
 from florhook.store.packs import ChunkRow, DamagedError, read_chunk
 from florhook.store.rows import CheckpointRow, ContextRow, FileRow, IterationRow, RunRow, SourceRow
+
+from ..dataclass import replace
 
 _MOST_OPEN = 32
 FILES = 2  # the format that has a table of files

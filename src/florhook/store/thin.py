@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from ..dataclass import dataclass
 
 EXIT = -1
 

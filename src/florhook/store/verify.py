@@ -10,7 +10,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from florhook.errors import StoreError
 from florhook.store import home as homes
@@ -19,6 +18,8 @@ from florhook.store.census import Census
 from florhook.store.packs import MAGIC
 from florhook.store.rows import CheckpointRow, RunRow
 from florhook.store.store import Store
+
+from ..dataclass import dataclass, field
 
 SIGNED, UNSIGNED, FOREIGN = "signed", "unsigned", "another key"
 Place = tuple[int, int]  # loop execution and iteration

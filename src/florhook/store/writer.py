@@ -15,7 +15,6 @@ import time
 import traceback
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,8 @@ from florhook.store.packs import PackWriter
 from florhook.store.rows import CheckpointRow, split_digests
 from florhook.store.staging import SlabReader
 from florhook.store.wire import Channel, Message
+
+from ..dataclass import replace
 
 if TYPE_CHECKING:
     from florhook.store.limit import Limit

@@ -7,9 +7,9 @@ import itertools
 import json
 import sys
 import warnings
-from dataclasses import asdict
 from typing import Any
 
+from ..dataclass import asdict
 from ..errors import StoreError, UsageError
 from ..replay.boundaries import Parting, States, Value
 from ..replay.run_diff import CHANGED, FileChange, Line, Pair, RunDiff, compare_runs

@@ -11,7 +11,6 @@ import bisect
 import dis
 import functools
 import gc
-import inspect
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -117,6 +116,8 @@ def position_of(obj: Any) -> tuple[Any, ...]:
 
     The values are those of its variables, by name, and those on its frame's stack: what its loops iterate over.
     """
+    import inspect  # takes milliseconds, and most programs keep no generator
+
     prefix = PREFIXES[type(obj)]
     frame = getattr(obj, f"{prefix}_frame")
     if frame is None:

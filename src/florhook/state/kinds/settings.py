@@ -10,9 +10,9 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...dataclass import dataclass
 from .base import Kind, Registry
 
 if TYPE_CHECKING:
