@@ -282,3 +282,38 @@ def test_a_difference_in_what_a_value_is_made_of() -> None:
         kinds = [kind.name for kind in scan.kinds]
     found = [str(each) for each in Comparison(*reads, kinds).root(0, "state")]
     assert found == ["state['pair']: 1 in the run, 3 now, 2 apart"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_replay_that_ends_otherwise_than_the_run_is_not_exact(
+    flor: Flor, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    """An exception that the run never had is no answer, and exit code 1 could be the program's own."""
+    monkeypatch.setenv("SCALE", "3")
+    flor.write(
+        "train.py",
+        'import os\nprint("begins")\nfor epoch in range(3):\n    w = epoch * int(os.environ["SCALE"])\n',
+    )
+    assert flor("train.py").returncode == 0
+    monkeypatch.delenv("SCALE")
+    flor.write("train.py", (flor.folder / "train.py").read_text() + "    print('@@', w)\n")
+    done = flor("train.py", FLOR_MODE="replay", FLOR_WORKERS=workers)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "KeyError: 'SCALE'" in done.stderr
+    ours = [line for line in done.stderr.splitlines() if line.startswith("florhook:")]
+    assert ours == [
+        "florhook: this replay is not exact: the program ended with exit code 1, in the run with 0"
+    ]
+
+
+def test_a_probe_that_raises_ends_the_replay_as_it_would_have_ended_the_program(flor: Flor) -> None:
+    """That is the answer, not a difference."""
+    flor.write("train.py", "for epoch in range(3):\n    w = epoch\nprint(w)\n")
+    assert flor("train.py").returncode == 0
+    flor.write(
+        "train.py", "for epoch in range(3):\n    w = epoch\n    print('@@', nothing_like_it)\nprint(w)\n"
+    )
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 1
+    assert "NameError: name 'nothing_like_it'" in done.stderr
+    assert "florhook" not in done.stderr

@@ -24,6 +24,9 @@ class Hindsight:
     def __init__(self) -> None:
         self.depth = 0
         self.reached = False  # by the program, at any time
+        self.raised = (
+            False  # whether an exception has left a hindsight statement: how the program ends is its doing
+        )
 
     def __enter__(self) -> None:
         self.depth += 1
@@ -33,6 +36,7 @@ class Hindsight:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.depth -= 1
+        self.raised |= error is not None
 
 
 @dataclass

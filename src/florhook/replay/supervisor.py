@@ -19,7 +19,7 @@ from ..dataclass import dataclass
 from ..errors import RefusedError
 from ..hash_seed import HASH_SEED
 from ..hook.logpoints import Logpoint, Search, parse_logpoint
-from ..launch import Target
+from ..launch import INTERRUPTED, Target
 from ..logs.kept import publish
 from ..ranks import Rank, member_id
 from ..record import write_stats
@@ -46,6 +46,7 @@ UNCOUNTED = (
     "printed",
     "ended",
     "reached",
+    "raised",
     "output_difference",
 )  # of a report, what is no figure
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
@@ -74,6 +75,7 @@ def replay(target: Target, settings: Settings, versions: Versions | None = None)
     pool = None if group is not None else _pool(settings, question)
     store.close()
     attempt, workers = run_until_done(settings, question, group, pool)
+    _compare_the_ends(attempt.report, edits, run)
     stats = _say_what_happened(attempt, edits, run)
     _keep_lines(settings, run, attempt, edits)
     exit_code = _exit_code(attempt)
@@ -343,6 +345,19 @@ def _interrupts_left_to_the_worker() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _compare_the_ends(report: dict[str, Any], edits: Edits, run: RunRow) -> None:
+    """A program that ends with another exit code than in the run is not what ran then.
+
+    Unless the edits make it end so: an exception out of a statement that was added, or an edit that was forced.
+    """
+    ended = report.get("exit_code", run.exit_code)
+    if run.exit_code in (None, ended) or ended == INTERRUPTED or report["raised"] or edits.refusals:
+        return
+    report["diverged"] += 1
+    difference = f"the program ended with exit code {ended}, in the run with {run.exit_code}"
+    report["differences"] = [*report["differences"], difference]
+
+
 def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str, Any]:
     stats = {key: value for key, value in attempt.report.items() if key not in UNCOUNTED}
     for note in attempt.report.get("notes", []):
@@ -376,7 +391,7 @@ def _say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str,
         )
     if not edits.lines:
         sys.stderr.write("florhook: no statement was added to the program since it was recorded\n")
-    elif not attempt.report.get("reached", True) and run.world == 1:
+    elif not attempt.report.get("reached", True) and run.world == 1 and not attempt.report["diverged"]:
         path, line = edits.lines[0]
         sys.stderr.write(
             f"florhook: {os.path.basename(path)}:{line}: the run did not come to what was added, or only in "

@@ -310,7 +310,8 @@ class Worker:
     def _at_exit(self, exit_code: int) -> None:
         self.output.end()
         figures = _figures(self.replayer, self.output)
-        self._report({"exit_code": exit_code, "reached": self._reached(), **figures})
+        raised = self.output.hindsight.raised
+        self._report({"exit_code": exit_code, "raised": raised, "reached": self._reached(), **figures})
 
     def _reached(self) -> bool:
         return self.output.hindsight.reached or self.children.begun or bool(self.selection.slices)
