@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -20,7 +21,7 @@ from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
 from .ranks import Rank, of_rank
-from .runtime import entropy, probes, quiet
+from .runtime import entropy, probes, quiet, trackers
 from .runtime.listing import as_row, files_below
 from .runtime.opened import TORCH, OpenedFiles
 from .runtime.patches import patches
@@ -88,6 +89,13 @@ def record_program(
         recording.rows("sources", [astuple(SourceRow(entropy.version_name(library), "", version))])
         recording.rows("sources", [astuple(SourceRow(entropy.row_name(library), "", entropy.read(library)))])
 
+    answers = itertools.count()
+
+    def note(key: str, answer: Any) -> None:
+        if recorder.active and (number := next(answers)) < trackers.MOST_ANSWERS:
+            noted = trackers.row(recorder.now(), key, answer)
+            recording.rows("sources", [astuple(SourceRow(trackers.row_name(number), "", noted))])
+
     def stop() -> None:
         recorder.active = files.active = False
         probes.be_inert()
@@ -97,7 +105,9 @@ def record_program(
     keep_state(entropy.PYTHON)
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
-    watch_torch(files, watch(target, settings, program, entropy.guarded(keep_state)))
+    hook = watch(target, settings, program, entropy.guarded(keep_state))
+    hook.notices.update((name, entropy.guarded(do)) for name, do in trackers.noting(note).items())
+    watch_torch(files, hook)
     run(target, program.transform, at_start, at_exit)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..dataclass import dataclass, field
 from ..hook.rewrite import rewrite
 from ..hook.sites import Site
+from ..runtime.trackers import ROW
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
 from ..store.store import Store
 
@@ -88,6 +89,7 @@ class Record:
         rows = store.sources(run)
         self.sources: list[SourceRow] = modules_of(rows)
         self.states = {row.module: row.source for row in rows if is_state(row)}  # and the listing of files
+        self.answers = [source for name, source in self.states.items() if name.startswith(ROW)]
         self.sites: dict[str, Site] = {}
         self.mark_ids: dict[str, str] = {key: str(i) for i, key in enumerate(run.meta.get("marks", ()))}
         for source in self.sources:

@@ -23,6 +23,7 @@ from ..launch import INTERRUPTED, Target
 from ..logs.kept import publish
 from ..ranks import Rank, member_id
 from ..record import write_stats
+from ..runtime import trackers
 from ..settings import AUTO, Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
@@ -315,7 +316,8 @@ def _start_worker(
     """One that has a standard input of its own does not belong to the terminal's foreground, either."""
     overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
     task = {**task, "run": asked.run.id, "overlay": str(overlay), "versions": asked.versions.as_task()}
-    environment = {**os.environ, **more, "FLORHOOK_TASK": json.dumps(task)}
+    offline = trackers.environment(overlay / trackers.SCRATCH, os.environ)
+    environment = {**os.environ, **offline, **more, "FLORHOOK_TASK": json.dumps(task)}
     seed = str(asked.run.meta.get("hash_seed", ""))
     environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
     environment["PYTHONHASHSEED"] = seed or "random"

@@ -24,7 +24,7 @@ from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
 from ..logs.kept import KeptLines
 from ..record import LISTING, as_recorded, watch
-from ..runtime import entropy, probes
+from ..runtime import entropy, probes, trackers
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
 from ..runtime.program import Program
@@ -112,6 +112,7 @@ class Worker:
         self.member = None if self.folder is None else Member(self.folder, self.halt)
         self.overlay = Overlay(Path(task["overlay"]), through=[settings.home])
         self.files = self._files()
+        self.answers = trackers.Answers(self.record.answers)
         self.clock = ReplayClock(self.program.user_modules, times_of(self.record)[0])
         self.collections = RareCollections()
         self._connect()
@@ -225,6 +226,7 @@ class Worker:
     def restored(self, checkpoint: CheckpointRow, before: float) -> None:
         """The program was brought to a later place."""
         self.clock.goes_on_from(checkpoint.taken)
+        self.answers.jumped(checkpoint.taken)
         self.files.jumped(before, checkpoint.taken)
         self.output.restored(checkpoint.out)
 
@@ -271,6 +273,9 @@ class Worker:
     def _watch(self, notice: Callable[[str], None]) -> None:
         settings = as_recorded(self.settings, self.record.run)
         notices = watch(self.target, settings, self.program, entropy.guarded(notice)).notices
+        scratch = Path(self.task["overlay"]) / trackers.SCRATCH
+        for name, patch in trackers.answering(self.answers, scratch).items():
+            notices[name] = entropy.guarded(patch)
         for name in HOOKED:
             if name in sys.modules:
                 self.children.hook(name)

@@ -45,6 +45,12 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
     return found
 
 
+OF_A_PROCESS = (
+    "FLOR",
+    "WANDB_SERVICE",
+)  # variables that begin so: ours, and the address of wandb's own process
+
+
 class _Process:
     """What the program changed of its process: environment variables, working folder, garbage collection, recursion."""
 
@@ -55,7 +61,7 @@ class _Process:
 
     def read(self) -> tuple[Any, ...]:
         now = dict(os.environ)
-        names = sorted(name for name in {*now, *self.variables} if not name.startswith("FLOR"))
+        names = sorted(name for name in {*now, *self.variables} if not name.startswith(OF_A_PROCESS))
         changed = tuple((n, now.get(n)) for n in names if now.get(n) != self.variables.get(n))
         return changed, os.path.relpath(os.getcwd(), self.folder), gc.isenabled(), self._limit()
 

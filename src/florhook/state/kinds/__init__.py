@@ -36,6 +36,7 @@ _PENDING = {
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
     "tqdm.std": "tqdm_kinds",
+    "wandb.sdk.wandb_run": "wandb_kinds",
 }
 
 

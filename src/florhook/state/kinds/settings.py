@@ -70,8 +70,16 @@ class Settings(Kind):
         obj.write(loader.hint() or ())
 
 
+ANY_MOMENT = ("opentelemetry.", "urllib3.exceptions.DependencyWarning")  # what wandb imports when it has time
+
+
 def _filters() -> tuple[Any, ...]:
-    return tuple(warnings.filters)
+    """But for those that come from imports of wandb's, at whatever moment these happen."""
+    return tuple(row for row in warnings.filters if not _category(row[2]).startswith(ANY_MOMENT))
+
+
+def _category(category: Any) -> str:
+    return f"{category.__module__}.{category.__qualname__}"
 
 
 def _set_filters(filters: tuple[Any, ...]) -> None:
@@ -128,7 +136,8 @@ def _named_loggers(logging: Any) -> list[tuple[str, Any]]:
 def _of_a_library(name: str) -> bool:
     """Whether a logger is named as a library's modules are: what those set up, they set up in any process."""
     module = sys.modules.get(name.partition(".")[0])
-    return is_installed(str(getattr(module, "__file__", None) or ""))
+    folders = [*getattr(module, "__path__", ())]  # of a package without a file
+    return is_installed(str(getattr(module, "__file__", None) or (folders[0] if folders else "")))
 
 
 @functools.cache
