@@ -109,7 +109,11 @@ def test_what_a_program_asks_of_wandb_is_made_offline(
     asked = []
 
     def init(
-        project: str = "", dir: str = "", id: str = "", mode: str = "", resume: str = ""
+        project: str = "",
+        dir: str = "",  # noqa: A002
+        id: str = "",  # noqa: A002
+        mode: str = "",
+        resume: str = "",
     ) -> SimpleNamespace:
         asked.append((project, dir, id, mode, resume))
         return SimpleNamespace(_settings=SimpleNamespace(run_id=id, run_name=None, mode=mode))

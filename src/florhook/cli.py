@@ -14,7 +14,7 @@ from .settings import Settings, from_sources
 
 VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
-    *("probe", "until", "runs"),
+    *("probe", "until", "runs", "executor", "cluster"),
 )
 SWITCHES = ("force", "trust", "plan", "monotone", "help", "version")
 SUBCOMMANDS = {  # where the function is that takes the settings and the words behind the subcommand
@@ -67,6 +67,8 @@ options (each also as a variable, FLOR_MODE for --mode and so on):
   --run RUN          which run to replay or resume: id, unique prefix or last (default)
   --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
   --workers N        replay processes (default 1), or auto: by cores or GPUs, and memory
+  --executor WHERE   where a replay's workers run: local (default), ray or slurm
+  --cluster CHOICE   which cluster, and options for it: ray://head:10001,num_gpus=1 or partition=gpu,timeout_min=120
   --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:, by the loop variable's value,
                      or by the iteration's number where the variable is no number
   --at PLACE         resume before the iteration with that loop variable, epoch=7, as a new run of the program of now

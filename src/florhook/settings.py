@@ -11,6 +11,8 @@ from .dataclass import dataclass
 from .errors import UsageError
 
 MODES = ("record", "replay", "resume", "off")
+LOCAL = "local"  # where workers run if nothing else is said
+EXECUTORS = (LOCAL, "ray", "slurm")
 LOGS = ("hindsight", "all")
 AUTO = 0  # workers: as many as the machine can take
 DEFAULT_EPSILON = 1 / 15  # the paper's
@@ -28,6 +30,8 @@ class Settings:
     run: str = "last"
     epsilon: float = DEFAULT_EPSILON
     workers: int = 1
+    executor: str = LOCAL
+    cluster: str | None = None
     select: str | None = None
     log: str = "hindsight"
     stats: Path | None = None
@@ -78,6 +82,8 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         run=text("run", "last"),
         epsilon=_epsilon(text("epsilon", ""), source("epsilon")),
         workers=_workers(text("workers", "1"), source("workers")),
+        executor=one_of("executor", EXECUTORS),
+        cluster=text("cluster", "") or None,
         select=text("select", "") or None,
         log=one_of("log", LOGS),
         stats=cwd / stats if stats else None,

@@ -12,15 +12,15 @@ import os
 import selectors
 import socket
 import stat
-import subprocess
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import xxhash
 
 from ..dataclass import dataclass, field
+from ..errors import RefusedError
 from .attempt import Attempt
 from .items import Item
 from .share import KEPT, Part
@@ -40,11 +40,23 @@ COUNTS = (
 )
 
 
+class Process(Protocol):
+    """A worker's process, here or elsewhere."""
+
+    returncode: Any
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
 @dataclass(eq=False)
 class Hand:
     """A worker as the pool sees it."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     sock: socket.socket
     held: int | None
     said: bytes = b""
@@ -66,9 +78,11 @@ class Pool:
         self,
         items: list[Item],
         folder: Path,
-        start: Callable[[dict[str, Any], int, int], subprocess.Popen[bytes]],
+        start: Callable[[dict[str, Any], int, int], Process],
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.items, self.folder, self._start = tuple(items), folder, start
+        """`close` is called when no more workers will be started."""
+        self.items, self.folder, self._start, self.close = tuple(items), folder, start, close
         self._ahead = deque(range(1, len(items)))  # not taken yet
         self._done: set[int] = set()
         self._deaths: Counter[int] = Counter()
@@ -132,6 +146,8 @@ class Pool:
         self._selector.unregister(hand.sock)
         self._hands.remove(hand)
         last = len(self.items) - 1
+        if "refused" in hand.report:
+            raise RefusedError(hand.report["refused"])
         if "again" in hand.report:
             raise TroubleError(hand.report["reason"], hand.report)
         if "idle" in hand.report or (hand.held == last and hand.report):

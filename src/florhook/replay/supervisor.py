@@ -16,7 +16,7 @@ from typing import Any
 
 from ..begin import new_id, program_name
 from ..dataclass import dataclass
-from ..errors import RefusedError
+from ..errors import RefusedError, UsageError
 from ..hash_seed import HASH_SEED
 from ..hook.logpoints import Logpoint, Search, parse_logpoint
 from ..launch import INTERRUPTED, Target
@@ -24,19 +24,19 @@ from ..logs.kept import publish
 from ..ranks import Rank, member_id
 from ..record import write_stats
 from ..runtime import trackers
-from ..settings import AUTO, Settings
+from ..settings import AUTO, LOCAL, Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
 from .attempt import Attempt
 from .estimate import Estimate
 from .group import Folder, Group
-from .items import divide
+from .items import Item, divide
 from .plan import parse_selection, selection_of
 from .pool import Pool, TroubleError
 from .record import Record, modules_of
 from .resources import device_of, workers_for
 from .sources import Edits, find_edits
-from .versions import Versions, with_probes
+from .versions import Versions, file_now, with_probes
 
 DIVERGED = 4
 UNCOUNTED = (
@@ -73,9 +73,14 @@ def replay(target: Target, settings: Settings, versions: Versions | None = None)
     question = asked(target, settings, [parse_logpoint(text) for text in settings.probe], versions)
     store, run, edits, rank = question.store, question.run, question.edits, question.rank
     group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, question.others)
+    if group is not None and settings.executor != LOCAL:
+        raise UsageError(f"--executor {settings.executor} goes with runs of one process")
     pool = None if group is not None else _pool(settings, question)
+    if pool is None and settings.executor != LOCAL:
+        sys.stderr.write("florhook: this replay is not divided: this machine does it\n")
     store.close()
-    attempt, workers = run_until_done(settings, question, group, pool)
+    with contextlib.closing(pool[0]) if pool is not None else contextlib.nullcontext():
+        attempt, workers = run_until_done(settings, question, group, pool)
     _compare_the_ends(attempt.report, edits, run)
     stats = _say_what_happened(attempt, edits, run)
     _keep_lines(settings, run, attempt, edits)
@@ -180,9 +185,11 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
 
 def _pool(settings: Settings, asked: Asked) -> tuple[Pool, int] | None:
     """Several workers, where there are several things to do; and how many."""
-    edits = asked.edits
-    if settings.workers == 1:
+    edits, away = asked.edits, settings.executor != LOCAL
+    if settings.workers == 1 and not away:
         return None
+    if away and settings.workers == AUTO:
+        raise UsageError(f"--executor {settings.executor} needs the number of workers: --workers 4")
     if edits.carries:
         sys.stderr.write(
             "florhook: what was added hands values from one place to another: one process replays it\n"
@@ -195,9 +202,11 @@ def _pool(settings: Settings, asked: Asked) -> tuple[Pool, int] | None:
     most = _most(settings, record)
     items = divide(record, question, most)
     count = min(most, sum(item.start >= 0 for item in items))
-    if count < 2:
+    if count < (1 if away else 2):
         return None
     folder = settings.home / "replays" / new_id()
+    if away:
+        return _pool_away(settings, asked, items, folder), count
 
     def start(task: dict[str, Any], stdin: int, number: int) -> subprocess.Popen[bytes]:
         whole = {"avoid": [], "already": {}, **task}
@@ -208,6 +217,18 @@ def _pool(settings: Settings, asked: Asked) -> tuple[Pool, int] | None:
             os.close(stdin)
 
     return Pool(items, folder, start), count
+
+
+def _pool_away(settings: Settings, asked: Asked, items: list[Item], folder: Path) -> Pool:
+    """One whose workers run on other machines."""
+    from .dispatch import Dispatch
+
+    task = {"avoid": [], "already": {}, **_about(asked)}
+    cwd = os.getcwd()
+    paths = {file_now(row, asked.run, cwd) for row in modules_of(asked.store.sources(asked.run))}
+    sources = sorted(os.path.relpath(path, cwd) for path in paths if os.path.exists(path))
+    dispatch = Dispatch(settings, folder, task, _hash_seed(asked.run), sources)
+    return Pool(items, folder, dispatch.start, dispatch.close)
 
 
 def _most(settings: Settings, record: Record) -> int:
@@ -235,8 +256,10 @@ def run_until_done(
             avoid += trouble.report.get("again", [])
             already = {"left_out": pool[0].printed, "digest": pool[0].digest.intdigest()}
         except BrokenPipeError:  # nobody reads what is printed
+            pool[0].close()
             _die_by(signal.SIGPIPE)
         except KeyboardInterrupt:
+            pool[0].close()
             _die_by(signal.SIGINT)
     place = _place_in_stdin()
     for number in range(MOST_ATTEMPTS):
@@ -315,19 +338,28 @@ def _start_worker(
 ) -> subprocess.Popen[bytes]:
     """One that has a standard input of its own does not belong to the terminal's foreground, either."""
     overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
-    task = {**task, "run": asked.run.id, "overlay": str(overlay), "versions": asked.versions.as_task()}
+    task = {**task, **_about(asked), "overlay": str(overlay)}
     offline = trackers.environment(overlay / trackers.SCRATCH, os.environ)
-    environment = {**os.environ, **offline, **more, "FLORHOOK_TASK": json.dumps(task)}
-    seed = str(asked.run.meta.get("hash_seed", ""))
-    environment[HASH_SEED] = f"{seed}:{os.environ.get('PYTHONHASHSEED', '')}"
-    environment["PYTHONHASHSEED"] = seed or "random"
+    environment = {**os.environ, **offline, **more, **_hash_seed(asked.run)}
     return subprocess.Popen(
         [sys.executable, *sys.orig_argv[1:]],
         stdin=stdin,
-        env=environment,
+        env={**environment, "FLORHOOK_TASK": json.dumps(task)},
         pass_fds=[task["status"]],
         start_new_session=stdin is not None,
     )
+
+
+def _about(asked: Asked) -> dict[str, Any]:
+    """What all workers of a replay are told."""
+    return {"run": asked.run.id, "versions": asked.versions.as_task()}
+
+
+def _hash_seed(run: RunRow) -> dict[str, str]:
+    """The variables that give a worker the run's hash seed."""
+    seed = str(run.meta.get("hash_seed", ""))
+    before = os.environ.get("PYTHONHASHSEED", "")
+    return {HASH_SEED: f"{seed}:{before}", "PYTHONHASHSEED": seed or "random"}
 
 
 @contextlib.contextmanager
