@@ -293,10 +293,13 @@ def start_slow(flor: Flor) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_worker_that_dies_has_its_item_done_again(slow: Flor) -> None:
+@pytest.mark.parametrize("machine", [False, True], ids=["worker", "machine"])
+def test_what_dies_has_its_item_done_again(slow: Flor, machine: bool) -> None:
+    """Whether only the worker dies, or all that runs on its machine."""
     process = start_slow(slow)
     until(lambda: len(workers_of(slow)) == 2)
-    workers_of(slow)[0].kill()
+    worker = workers_of(slow)[0]
+    (psutil.Process(worker.ppid()) if machine else worker).kill()
     rest, errors = process.communicate(timeout=60)
     sums = [0, 1, 3, 6, 10, 15, 21, 28, 36]
     assert rest.splitlines() == [f"@@ {k + 1} {total}" for k, total in enumerate(sums)]
