@@ -11,7 +11,6 @@ up there in vain); `WANDB_MODE=disabled` (the run object is another one, which n
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import os
 import sys
@@ -140,6 +139,8 @@ def answering(answers: Answers, scratch: Path) -> dict[str, Callable[[str], None
 
 
 def _stay_offline(name: str, answers: Answers, scratch: Path) -> None:
+    import inspect  # no start should pay for it
+
     module: Any = sys.modules[name]
     init = module.init
     signature = inspect.signature(init)
