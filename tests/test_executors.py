@@ -137,9 +137,11 @@ def test_what_says_which_cluster(text: str | None, cluster: Cluster) -> None:
 
 def test_how_a_worker_is_started_elsewhere() -> None:
     """The script of ours may lie in another folder there."""
-    assert command(["python", "-m", "florhook", "train.py"]) == ["-m", "florhook", "train.py"]
-    assert command(["python", "-X", "dev", "bin/florhook", "a"]) == ["-X", "dev", "-m", "florhook", "a"]
-    assert command(["python", "train.py"]) == ["train.py"]
+    main = "florhook/__main__.py"
+    assert command(["python", "-m", "florhook", "train.py"], main) == ["-m", "florhook", "train.py"]
+    words = ["python", "-X", "dev", "bin/florhook", "train.py"]
+    assert command(words, "bin/florhook") == ["-X", "dev", "-m", "florhook", "train.py"]
+    assert command(["python", "train.py", "a/florhook"], "train.py") == ["train.py", "a/florhook"]
 
 
 # Which machines are refused -------------------------------------------------------------------------------------

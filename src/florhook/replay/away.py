@@ -138,7 +138,8 @@ class WorkerAway:
                 if problem is not None and not self._rang.is_set():
                     self._status.sendall(line(refused=problem))
                     return
-            self._relay()
+            if not self._stopped.is_set():
+                self._relay()
         except OSError:
             pass  # the connection broke: a worker that is gone, like one that was killed
         finally:

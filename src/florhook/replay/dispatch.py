@@ -37,7 +37,7 @@ class Dispatch:
             "hosts": self._switchboard.hosts,
             "port": self._switchboard.port,
             "secret": self._switchboard.secret,
-            "command": command(sys.orig_argv),
+            "command": command(sys.orig_argv, sys.argv[0]),
             "home": settings.remote or str(settings.home),
             "cwd": os.getcwd(),
             "given": {**ours, **given},
@@ -63,10 +63,10 @@ class Dispatch:
         self._executor.close()
 
 
-def command(words: list[str]) -> list[str]:
-    """How a worker is started elsewhere: as this process was, without the interpreter and the place of our script."""
+def command(words: list[str], script: str) -> list[str]:
+    """How a worker is started elsewhere: as this process was, without the interpreter and the place of our `script`."""
     options = words[1:]
-    at = next((k for k, word in enumerate(options) if os.path.basename(word) == "florhook"), None)
-    if at is None or (at and options[at - 1] == "-m"):
+    if os.path.basename(script) != "florhook" or script not in options:
         return options
+    at = options.index(script)
     return [*options[:at], "-m", "florhook", *options[at + 1 :]]
