@@ -98,8 +98,8 @@ def test_answers_are_given_in_their_order() -> None:
 
 
 def test_a_disabled_tracker_stays_disabled(tmp_path: Path) -> None:
-    assert environment(tmp_path, {"WANDB_MODE": "disabled"})["WANDB_MODE"] == "disabled"
-    assert environment(tmp_path, {"WANDB_MODE": "online"})["WANDB_MODE"] == "offline"
+    assert environment(tmp_path, {"WANDB_MODE": "disabled"}, ["wandb"])["WANDB_MODE"] == "disabled"
+    assert environment(tmp_path, {"WANDB_MODE": "online"}, ["wandb"])["WANDB_MODE"] == "offline"
 
 
 def test_what_a_program_asks_of_wandb_is_made_offline(
@@ -248,3 +248,14 @@ def test_tensorboard_writes_into_the_scratch_folder(flor: Flor) -> None:
     wanted = ["@@ 0 4.0", "@@ 1 2.0", "@@ 2 1.0", "@@ 3 0.5"]
     assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
     assert files_below(flor.folder) == before
+
+
+def test_a_program_without_trackers_sees_the_variables_that_it_had(flor: Flor) -> None:
+    seen = "[name for name in sorted(os.environ) if not name.startswith('FLOR')]"
+    source = f"import os\nfor epoch in range(2):\n    print({seen})\n"
+    flor.write("train.py", source)
+    recorded = flor("train.py", FLOR_EPSILON="inf").stdout.splitlines()
+    flor.write("train.py", f"{source}    print('@@', {seen})\n")
+    done = flor("train.py", FLOR_MODE="replay")
+    assert "differs" not in done.stderr
+    assert [line.removeprefix("@@ ") for line in done.stdout.splitlines()] == recorded

@@ -175,7 +175,7 @@ class _Steward:
         overlay.mkdir(mode=0o700)
         share = {**self.job.task["share"], "folder": str(self.folder)}
         task = {**self.job.task, "status": theirs.fileno(), "share": share, "overlay": str(overlay)}
-        offline = trackers.environment(overlay / trackers.SCRATCH, os.environ)
+        offline = trackers.environment(overlay / trackers.SCRATCH, os.environ, self.job.task["trackers"])
         with theirs:
             worker = subprocess.Popen(
                 [sys.executable, *self.job.command],

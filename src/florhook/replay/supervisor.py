@@ -57,7 +57,10 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be replayed: a run in an open store, the ids of the other ranks' parts, the texts and the edits."""
+    """What is to be replayed: a run in an open store, the ids of the other ranks' parts, the texts and the edits.
+
+    `trackers` are those that the run used.
+    """
 
     store: Store
     run: RunRow
@@ -65,6 +68,7 @@ class Asked:
     versions: Versions
     edits: Edits
     rank: Rank | None
+    trackers: list[str]
 
 
 def replay(target: Target, settings: Settings, versions: Versions | None = None) -> int:
@@ -127,7 +131,8 @@ def asked(
     run = store.find(settings.run, program_name(target, settings))
     run, others = _of_this_rank(store, run, rank)
     check_same_program(target, settings, run)
-    sources = modules_of(store.sources(run))
+    rows = store.sources(run)
+    sources = modules_of(rows)
     if versions is None:
         versions = with_probes(probes, sources, run, os.getcwd())
     try:
@@ -135,7 +140,8 @@ def asked(
     except SyntaxError as error:
         raise RefusedError(f"{error.filename}:{error.lineno}: {error.msg}") from None
     _refuse_unsafe(edits, settings)
-    return Asked(store, run, others, versions, edits, rank)
+    used = trackers.used(row.source for row in rows if row.module.startswith(trackers.ROW))
+    return Asked(store, run, others, versions, edits, rank, used)
 
 
 def _of_this_rank(store: Store, run: RunRow, rank: Rank | None) -> tuple[RunRow, list[str]]:
@@ -339,7 +345,7 @@ def _start_worker(
     """One that has a standard input of its own does not belong to the terminal's foreground, either."""
     overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
     task = {**task, **_about(asked), "overlay": str(overlay)}
-    offline = trackers.environment(overlay / trackers.SCRATCH, os.environ)
+    offline = trackers.environment(overlay / trackers.SCRATCH, os.environ, asked.trackers)
     environment = {**os.environ, **offline, **more, **_hash_seed(asked.run)}
     return subprocess.Popen(
         [sys.executable, *sys.orig_argv[1:]],
@@ -352,7 +358,7 @@ def _start_worker(
 
 def _about(asked: Asked) -> dict[str, Any]:
     """What all workers of a replay are told."""
-    return {"run": asked.run.id, "versions": asked.versions.as_task()}
+    return {"run": asked.run.id, "versions": asked.versions.as_task(), "trackers": asked.trackers}
 
 
 def _hash_seed(run: RunRow) -> dict[str, str]:

@@ -24,6 +24,8 @@ MOST_ANSWERS = 1000  # of a run
 MOST_TEXT = 1 << 16  # characters of one
 WANDB, MLFLOW = "wandb.sdk.wandb_init", "mlflow.utils.rest_utils"  # the modules that are changed
 WANDB_FIELDS = ("run_id", "run_name", "entity", "project", "mode")  # what the server, or chance, decides
+PACKAGES = ("wandb", "mlflow", "neptune", "comet_ml")
+IMPORTED = "imported"  # the key of the note that the program has one of them
 READS = ("GET", "HEAD")
 NOT_ASKED = {
     "error_code": "RESOURCE_DOES_NOT_EXIST",
@@ -39,19 +41,29 @@ def row_name(number: int) -> str:
     return f"{ROW}{number}>"
 
 
-def environment(scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables under which trackers stay offline, also in programs that the program starts."""
+def used(rows: Iterable[bytes]) -> list[str]:
+    """The trackers that the program of a run imported, by its notes."""
+    return [answer for _, key, answer in map(json.loads, rows) if key == IMPORTED]
+
+
+def environment(scratch: Path, environ: Mapping[str, str], packages: Iterable[str]) -> dict[str, str]:
+    """Variables under which these trackers stay offline, also in programs that the program starts.
+
+    A program that uses none sees its variables as they were.
+    """
     folder = str(scratch)
     quiet = environ.get("WANDB_MODE") == "disabled"
-    return {
-        "WANDB_MODE": "disabled" if quiet else "offline",
-        **dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR"), folder),
-        "WANDB_ERROR_REPORTING": "false",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "NEPTUNE_MODE": "debug",
-        "COMET_START_ONLINE": "false",
-        "COMET_OFFLINE_DIRECTORY": folder,
+    variables = {
+        "wandb": {
+            "WANDB_MODE": "disabled" if quiet else "offline",
+            **dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR"), folder),
+            "WANDB_ERROR_REPORTING": "false",
+        },
+        "mlflow": {"MLFLOW_DISABLE_TELEMETRY": "true"},
+        "neptune": {"NEPTUNE_MODE": "debug"},
+        "comet_ml": {"COMET_START_ONLINE": "false", "COMET_OFFLINE_DIRECTORY": folder},
     }
+    return {name: value for package in packages for name, value in variables[package].items()}
 
 
 class Answers:
@@ -88,7 +100,12 @@ def row(at: float, key: str, answer: Any) -> bytes:
 
 def noting(note: Note) -> dict[str, Callable[[str], None]]:
     """By module: what is to be done in a recorded program once it has been imported."""
-    return {WANDB: lambda name: _note_wandb(name, note), MLFLOW: lambda name: _note_mlflow(name, note)}
+    imported = dict.fromkeys(PACKAGES, lambda name: note(IMPORTED, name))
+    return {
+        **imported,
+        WANDB: lambda name: _note_wandb(name, note),
+        MLFLOW: lambda name: _note_mlflow(name, note),
+    }
 
 
 def _note_wandb(name: str, note: Note) -> None:
