@@ -35,7 +35,7 @@ CONTAINERS = (list, tuple, dict, set)
 def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, iterable: Any) -> list[Root]:
     """All roots of a loop in `frame`, in their order."""
     load_imported()  # which imports what belongs to a library: its state is a root in any process then
-    found = [*_world(), *_globals(program), *_locals(frame)]
+    found = [*outside(program), *_locals(frame)]
     for cell, name in zip(getattr(cells, "__closure__", None) or (), _free_names(cells), strict=True):
         found.append(Root(("cell", name), cell))
     if issubclass(
@@ -43,6 +43,11 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
     ):  # `isinstance` would ask an object of the user for its `__class__`
         found.append(Root(("iterable",), iterable))
     return found
+
+
+def outside(program: Program) -> list[Root]:
+    """Those of no frame."""
+    return [*world(), *_globals(program)]
 
 
 class _Process:
@@ -98,7 +103,8 @@ def set_world(values: dict[Name, Any]) -> None:
         _process.write(process)
 
 
-def _world() -> Iterator[Root]:
+def world() -> Iterator[Root]:
+    """The state outside the graph."""
     load_imported()
     yield Root(("world", "random"), random._inst)
     yield Root(("world", "process"), _process.read())
@@ -117,14 +123,15 @@ def _globals(program: Program) -> Iterator[Root]:
         module = sys.modules.get(info.module)
         if isinstance(module, ModuleType):
             for name, value in list(vars(module).items()):
-                if not (name.startswith("__") and name.endswith("__")) and not name.startswith(OF_DYNAMO):
+                hidden = info.module == "__main__" and program.hides(name)
+                if not (hidden or name.startswith(OF_DYNAMO) or (name[:2] == name[-2:] == "__")):
                     yield Root(("global", info.module, name), value)
 
 
 def _locals(frame: FrameType) -> Iterator[Root]:
     depth = 0
     outer: FrameType | None = frame
-    while outer is not None:
+    while outer is not None and not (frames.host and outer.f_globals.get("__name__") == frames.host):
         code = outer.f_code
         if code.co_name != "<module>" and not _is_ours(outer):
             for name, value in list(variables_of(outer).items()):
