@@ -72,8 +72,12 @@ def _names(stmt: ast.stmt) -> tuple[str, ...]:
     if isinstance(stmt, IMPORTS):
         if isinstance(stmt, ast.ImportFrom) and stmt.module == "__future__":
             return ()
-        return tuple(alias.asname or alias.name.partition(".")[0] for alias in stmt.names if alias.name != "*")
-    if isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Call):  # Point = namedtuple("Point", "x y")
+        return tuple(
+            alias.asname or alias.name.partition(".")[0] for alias in stmt.names if alias.name != "*"
+        )
+    if isinstance(stmt, ast.Assign) and isinstance(
+        stmt.value, ast.Call
+    ):  # Point = namedtuple("Point", "x y")
         return tuple(each.id for each in stmt.targets if isinstance(each, ast.Name))
     return ()
 

@@ -54,7 +54,9 @@ class Extension(ast.NodeTransformer):
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self.waiting: tuple[str, int, Settings] | None = None  # the cell that is about to run, its number, and how
+        self.waiting: tuple[str, int, Settings] | None = (
+            None  # the cell that is about to run, its number, and how
+        )
         self.recording: CellRecording | None = None
         self.recorded: list[str] = []  # ids of this notebook's runs
 
@@ -191,7 +193,9 @@ class Extension(ast.NodeTransformer):
             if wanted is not None:
                 runs = [store.find(wanted)]
             else:
-                runs = [run for run in reversed(store.runs()) if is_cell(run.program) and run.id in self.recorded]
+                runs = [
+                    run for run in reversed(store.runs()) if is_cell(run.program) and run.id in self.recorded
+                ]
                 runs = runs or [run for run in reversed(store.runs()) if is_cell(run.program)]
             if not runs or not is_cell(runs[0].program):
                 raise RefusedError("no cell was recorded; begin a cell with %%record, and run it")

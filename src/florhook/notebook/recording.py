@@ -54,7 +54,9 @@ def say(text: str) -> None:
 class CellRecording:
     """One cell: `begin` gives the statements to be run in its place, `end` comes after them in any case."""
 
-    def __init__(self, settings: Settings, number: int, main: ModuleType, hides: Callable[[str], bool]) -> None:
+    def __init__(
+        self, settings: Settings, number: int, main: ModuleType, hides: Callable[[str], bool]
+    ) -> None:
         """`hides` tells which names of `main` are the notebook's own."""
         self.settings, self.main = settings, main
         self.run = new_id()
@@ -237,7 +239,11 @@ class CellRecording:
         """Store the state that the cell begins with."""
         lost = self._lost()
         self.program.hides = lambda name: name in lost or self.hides(name)
-        scan = Scan(self.program, outside(self.program))
+        try:
+            scan = Scan(self.program, outside(self.program))
+        except Exception:
+            lost.update(self._unreadable())
+            scan = Scan(self.program, outside(self.program))
         entry = Anywhere(scan, frozenset(defined).__contains__)
         table = scan.table(entry)
         variables = vars(self.main).items()
@@ -271,6 +277,17 @@ class CellRecording:
                     found[name] = f"{type(value).__module__}.{type(value).__qualname__}"
         return found
 
+    def _unreadable(self) -> dict[str, str]:
+        """The variables whose values cannot be walked, if nothing rebinds them."""
+        found = {}
+        for root in outside(self.program):
+            if root.name[:2] == ("global", MAIN) and root.name[2] not in self.program.stored:
+                try:
+                    Scan(self.program, [root])
+                except Exception:
+                    found[root.name[2]] = f"{type(root.value).__module__}.{type(root.value).__qualname__}"
+        return found
+
     # The end ---------------------------------------------------------------------------------------------------
 
     def end(self, exit_code: int) -> None:
@@ -282,6 +299,7 @@ class CellRecording:
             if recorder is not None:
                 stats = recorder.finish(exit_code)
                 recorder.active = False
+                recorder.contention.close()
                 wall = time.perf_counter() - self.started
                 about = {"mode": "record", "run_id": self.run, **stats, "wall_s": wall}
                 write_stats(self.settings.stats, about)
@@ -293,6 +311,7 @@ class CellRecording:
         self.undo.close()
         if recorder is not None:
             recorder.active = False
+            recorder.contention.close()
             recorder.recording.finish(time.time(), None, {}, 1.0)
 
 
@@ -300,7 +319,9 @@ def _offsets(script: str, known: Sequence[Definition]) -> list[int]:
     """By how many lines each definition stood elsewhere in its own cell."""
     tree = ast.parse(script)
     stmts = tree.body[len(tree.body) - len(known) :] if known else []
-    firsts = (min([stmt.lineno, *(each.lineno for each in getattr(stmt, "decorator_list", ()))]) for stmt in stmts)
+    firsts = (
+        min([stmt.lineno, *(each.lineno for each in getattr(stmt, "decorator_list", ()))]) for stmt in stmts
+    )
     return [each.line - first for each, first in zip(known, firsts, strict=True)]
 
 
@@ -314,7 +335,9 @@ def grouped(body: Sequence[ast.stmt]) -> list[ast.stmt]:
             continue
         if loop:
             place = next((each for each in loop if not _is_ours(each)), loop[0])
-            found.append(ast.copy_location(ast.If(ast.copy_location(ast.Constant(True), place), loop, []), place))
+            found.append(
+                ast.copy_location(ast.If(ast.copy_location(ast.Constant(True), place), loop, []), place)
+            )
             loop = []
         if stmt is not None:
             found.append(stmt)
@@ -336,4 +359,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-

@@ -32,8 +32,31 @@ from .record import Record
 
 HARMLESS = frozenset(
     (
-        *("matplotlib", "config", "load_ext", "reload_ext", "unload_ext", "autoreload", "pip", "conda", "xmode"),
-        *("who", "whos", "who_ls", "pinfo", "pinfo2", "psource", "pdoc", "precision", "colors", "history", "ls", "pwd"),
+        *(
+            "matplotlib",
+            "config",
+            "load_ext",
+            "reload_ext",
+            "unload_ext",
+            "autoreload",
+            "pip",
+            "conda",
+            "xmode",
+        ),
+        *(
+            "who",
+            "whos",
+            "who_ls",
+            "pinfo",
+            "pinfo2",
+            "psource",
+            "pdoc",
+            "precision",
+            "colors",
+            "history",
+            "ls",
+            "pwd",
+        ),
     )
 )  # magics that change nothing of the program's state
 NAMED = ("class", "function", "lru_cache")  # kinds of what modules have under its own name
@@ -44,8 +67,12 @@ class Before:
     """What else is known of the place before a cell: where what is alive anywhere is found, and the process."""
 
     live: list[list[str]] = field(default_factory=list)  # ["world", name] or [module, qualified name]
-    plain: dict[str, Any] = field(default_factory=dict)  # variables with plain values, which definitions may use
-    lost: dict[str, str] = field(default_factory=dict)  # variables whose values no checkpoint holds, and their types
+    plain: dict[str, Any] = field(
+        default_factory=dict
+    )  # variables with plain values, which definitions may use
+    lost: dict[str, str] = field(
+        default_factory=dict
+    )  # variables whose values no checkpoint holds, and their types
     path: list[str] = field(default_factory=list)  # sys.path
     flags: int = 0  # of the compiler
 
@@ -95,7 +122,9 @@ class CellStart:
         self.record, self.program, self.refuse = record, program, refuse
         row = next((row for row in record.store.contexts(record.run) if row.site == CELL), None)
         checkpoints = record.store.checkpoints(record.run) if row is not None else []
-        self.checkpoint = next((each for each in checkpoints if row is not None and each.ctx == row.ctx), None)
+        self.checkpoint = next(
+            (each for each in checkpoints if row is not None and each.ctx == row.ctx), None
+        )
         self.before = Before(**json.loads(row.entry)) if row is not None and row.entry else Before()
         program.flags = self.before.flags
         program.hides = self.before.lost.__contains__

@@ -65,11 +65,22 @@ class CellProgram(Program):
             return super()._compiled(tree, path, name)
         self.cell, definitions = divided(tree, self._script, self.offsets)
         self.stored = {
-            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
         }
         self.cell_code = self._compile(self.cell, path)
         self.definitions = [self._compile([stmt], path) for stmt in definitions]
-        return self._compile([*self.cell, *definitions], path)
+        return _holding([*self._of_cell(self.cell, path), *self.definitions])
+
+    def _of_cell(self, body: list[ast.stmt], path: str) -> list[CodeType]:
+        """The codes of the cell as they are run: by IPython each statement alone, by a replay all at once.
+
+        That makes a difference: of a name that the same code imports, the compiler calls methods in another way.
+        """
+        return (
+            [self._compile(body, path)] if self.replaying else [self._compile([stmt], path) for stmt in body]
+        )
 
     def _compile(self, body: list[ast.stmt], path: str) -> CodeType:
         return compile(ast.Module(body, []), path, "exec", flags=self.flags, dont_inherit=True)
@@ -77,7 +88,13 @@ class CellProgram(Program):
     def as_written(self, source: bytes, path: str) -> CodeType:
         """The code of the whole script, without anything of ours."""
         cell, definitions = divided(ast.parse(source, path), source, self.offsets)
-        return self._compile([*cell, *definitions], path)
+        return _holding([*self._of_cell(cell, path), *(self._compile([stmt], path) for stmt in definitions)])
+
+
+def _holding(codes: Sequence[CodeType]) -> CodeType:
+    """A code that is never run: what these hold is found in it."""
+    constants = [each for code in codes for each in code.co_consts if isinstance(each, CodeType)]
+    return compile("", "", "exec").replace(co_consts=tuple(constants))
 
 
 def divided(

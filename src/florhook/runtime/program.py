@@ -48,7 +48,9 @@ class Program:
             source
         )  # what to run instead of a module's file
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
-        self.hides: Callable[[str], bool] = lambda _: False  # names in `__main__` that are no state of the program
+        self.hides: Callable[[str], bool] = lambda _: (
+            False
+        )  # names in `__main__` that are no state of the program
         self._renew_lock()
         _programs.add(self)
         self._codes: dict[str, CodeType] = {}  # not indexed yet

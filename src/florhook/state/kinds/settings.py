@@ -95,6 +95,9 @@ LIBRARIES = tuple(
 LOCALES = (_locale.LC_CTYPE, _locale.LC_COLLATE, _locale.LC_TIME, _locale.LC_MONETARY, _locale.LC_NUMERIC)
 
 
+OF_NOTEBOOKS = ("IPKernelApp",)  # loggers of what runs a notebook
+
+
 def _decimal() -> Any:
     """The context of decimal numbers; nothing where it is as at the start, whether the module is there or not."""
     module = sys.modules.get("decimal")
@@ -128,7 +131,7 @@ def _named_loggers(logging: Any) -> list[tuple[str, Any]]:
 def _of_a_library(name: str) -> bool:
     """Whether a logger is named as a library's modules are: what those set up, they set up in any process."""
     module = sys.modules.get(name.partition(".")[0])
-    return is_installed(str(getattr(module, "__file__", None) or ""))
+    return name in OF_NOTEBOOKS or is_installed(str(getattr(module, "__file__", None) or ""))
 
 
 @functools.cache
