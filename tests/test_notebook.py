@@ -23,22 +23,31 @@ def scaled(value):
         total += abs(value) * part
     return total
 """
+NET = """\
+class Net:
+    def __init__(self, weights):
+        self.weights = weights
+    def forward(self, x):
+        return sum(self.weights) * x
+
+def train(epochs):
+    for epoch in range(epochs):
+        net.weights[0] += helper.scaled(random.gauss(0, 1))
+        print('epoch', epoch, net.forward(2))
+    return epoch
+Point = namedtuple('Point', 'x y')
+"""
+START = """\
+random.seed(7)
+net = Net([random.random() for _ in range(4)])
+also = net
+random.seed(8)
+rounds = 0
+"""
 BEFORE = [
     "import random, helper\nfrom collections import namedtuple\nrandom.seed()",
-    "class Net:\n"
-    "    def __init__(self, weights):\n"
-    "        self.weights = weights\n"
-    "    def forward(self, x):\n"
-    "        return sum(self.weights) * x\n"
-    "\n"
-    "def train(epochs):\n"
-    "    for epoch in range(epochs):\n"
-    "        net.weights[0] += helper.scaled(random.gauss(0, 1))\n"
-    "        print('epoch', epoch, net.forward(2))\n"
-    "    return epoch\n"
-    "Point = namedtuple('Point', 'x y')",
-    "random.seed(7)\nnet = Net([random.random() for _ in range(4)])\nalso = net\nrandom.seed(8)\n"
-    "rounds, place, file = 0, Point(1, 2), open('helper.py')",
+    NET,
+    START + "place, file = Point(1, 2), open('helper.py')",
 ]
 TRAINING = "for again in range(2):\n    last = train(3)\n    rounds += 1\n(last, rounds, place, also is net)"
 PROBED = TRAINING.replace(
@@ -46,7 +55,21 @@ PROBED = TRAINING.replace(
 )
 FORWARD = "    def forward(self, x):\n"
 FAILING = "kept = [rounds]\nfor number in range(3):\n    kept.append(1 / (1 - number))"
-INTERRUPTED = "import os, signal\nfor number in range(9):\n    os.kill(os.getpid(), signal.SIGINT) if number == 4 else None"
+DEFINES = """\
+seen = []
+def fit(count):
+    for i in range(count):
+        seen.append(abs(i))
+def numbers():
+    for i in range(9):
+        yield abs(i)
+items = numbers()
+next(items)
+fit(2)
+"""
+INTERRUPTED = (
+    "import os, signal\nfor number in range(9):\n    number != 4 or os.kill(os.getpid(), signal.SIGINT)"
+)
 
 
 @dataclass(frozen=True)
@@ -96,8 +119,9 @@ class Sessions:
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     flor = new_flor(tmp_path_factory.mktemp("notebook"))
-    forward = BEFORE[1].replace(FORWARD, f"{FORWARD}        print('probe', x)\n")
-    look = "print(net.weights, rounds, last, {each for each in {*dir()} - names if each[:2] != '_i'}, file.tell(), random.getstate() == state)"
+    forward = NET.replace(FORWARD, f"{FORWARD}        print('probe', x)\n")
+    new = "{each for each in {*dir()} - names if each[:2] != '_i'}"
+    look = f"print(net.weights, rounds, last, {new}, file.tell(), random.getstate() == state)"
     behind = "import notebook_session\nprint(notebook_session.left_behind())\ndel notebook_session"
     cells = {
         **{f"before {number}": text for number, text in enumerate(BEFORE)},
@@ -123,12 +147,18 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         "failed": "print(kept, number)",
         "interrupted": f"%%record\n{INTERRUPTED}",
         "after it": "print(number)",
+        "defines": f"%%record --epsilon inf\n{DEFINES}",
+        "goes on": "print(next(items), fit.__code__.co_names)",
+        "uses": "%%record --epsilon inf\nfit(3)",
+        "displays": "%%replay\nfit(3)\nlen(seen), seen[0]",
         "magics": "%%record\n%matplotlib --list\nlisted = !echo one\nprint(listed)",
         "no magics": "%%replay\n%matplotlib --list\nlisted = !echo one\nprint(listed, listed)",
         "wrong option": "%%record --epsilom 1\nprint('not run')",
         "not first": "a = 1\n%%record\nb = 2",
         "silent": "%%record\nrounds;",
         "at the end": behind,
+        "awaits": "import asyncio",
+        "awaited": "%%record\nawait asyncio.sleep(0)\nprint('awaited')",
         "unload": "%unload_ext florhook",
         "unloaded": "%%record\nprint(1)",
     }
@@ -137,11 +167,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         for name, text in cells.items()
         if name in ("record", "failing", "failed", "interrupted", "after it") or name.startswith("before")
     }
-    plain = {
-        **plain,
-        "record again": f"random.seed(7)\nnet = Net([random.random() for _ in range(4)])\nalso = net\n"
-        f"random.seed(8)\nrounds = 0\n{PROBED}",
-    }
+    plain["record again"] = START + PROBED
     return Sessions(
         dict(zip(cells, run_cells(flor, list(cells.values())), strict=True)),
         dict(zip(plain, run_cells(flor, list(plain.values())), strict=True)),
@@ -215,7 +241,27 @@ def test_recorded_cells_are_runs(sessions: Sessions) -> None:
     runs = sessions.recorded["runs"].out.splitlines()
     assert [line.split()[1].rpartition("/")[2] for line in runs] == ["program", "In[6].py"]
     assert re.search(r"^0 +0 +epoch 0 ", sessions.recorded["logs"].out, re.MULTILINE)
-    assert sessions.flor("verify", "--all").stdout.count(": ok\n") == 5
+    assert sessions.flor("verify", "--all").stdout.count(": ok\n") == 7
+
+
+def test_what_a_recorded_cell_defines_lives_on(sessions: Sessions) -> None:
+    """Its functions are as they were written, suspended generators go on, and later recordings know them."""
+    assert sessions.recorded["goes on"].out == "1 ('range', 'seen', 'append', 'abs')\n"
+    assert sessions.recorded["uses"].err == ""
+
+
+def test_an_expression_added_at_the_end_is_displayed(sessions: Sessions) -> None:
+    """As the value of a cell is."""
+    assert (sessions.recorded["displays"].out, sessions.recorded["displays"].err) == ("(5, 0)\n", "")
+
+
+def test_a_cell_that_awaits_is_run_plainly(sessions: Sessions) -> None:
+    """With one line that says why."""
+    shown = sessions.recorded["awaited"]
+    assert (shown.out, shown.error) == ("awaited\n", None)
+    assert re.fullmatch(
+        r"florhook: this cell is not recorded \(SyntaxError: 'await' outside function .*\)\n", shown.err
+    )
 
 
 def test_magics(sessions: Sessions) -> None:

@@ -54,7 +54,8 @@ def _of_cell(text: str) -> list[tuple[str, Definition]]:
 
 def first_line(stmt: ast.stmt) -> int:
     """That of the first decorator, if there is one."""
-    return min([stmt.lineno, *(each.lineno for each in getattr(stmt, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(stmt, "decorator_list", [])
+    return min([stmt.lineno, *(each.lineno for each in decorators)])
 
 
 def _stands_alone(stmt: ast.stmt, tree: ast.Module, text: str) -> bool:
@@ -87,7 +88,7 @@ def _can_be(definition: Definition, value: Any) -> bool:
     stmt = ast.parse(definition.text).body[0]
     if isinstance(stmt, IMPORTS):
         return isinstance(value, (ModuleType, type)) or callable(value)
-    if isinstance(stmt, ast.ClassDef) or isinstance(stmt, ast.Assign):
+    if isinstance(stmt, ast.ClassDef | ast.Assign):
         return isinstance(value, type) and value.__module__ == MAIN
     return isinstance(value, FunctionType) and value.__module__ == MAIN
 

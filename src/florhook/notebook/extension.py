@@ -5,6 +5,7 @@ rewritten before IPython runs it as any other cell. So what it displays, raises 
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import os
@@ -30,6 +31,7 @@ FIRST_LINE = re.compile(r"%%record(?:[ \t](?P<words>.*))?$")
 RECORD_OPTIONS = {"home", "epsilon", "max_bytes", "stats"}
 ATTRIBUTE = "_florhook"  # of the shell
 OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[di]h|_oh|In|Out|get_ipython|exit|quit|open|_exit_code")
+FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 PATIENCE = 30.0  # seconds for the writer of a cell that ended just now
 
 
@@ -105,13 +107,14 @@ class Extension(ast.NodeTransformer):
             return node
         raw, number, settings = waiting
         shell = self.shell
-        if sys.modules.get(MAIN) is not shell.user_module:
+        main = sys.modules.get(MAIN)
+        if main is None or main is not shell.user_module:
             say("this cell is not recorded: its variables are not those of __main__")
             return node
-        recording = CellRecording(settings, number, shell.user_module, self._hidden(node))
+        recording = CellRecording(settings, number, main, self._hidden(node))
         try:
             cell = shell.transform_cell(raw)
-            body = recording.begin(cell, self._earlier(), shell.compile.flags)
+            body = recording.begin(cell, self._earlier(), shell.compile.flags & FUTURES)
         except BaseException as error:
             recording.drop()
             if not isinstance(error, Exception):
@@ -172,7 +175,7 @@ class Extension(ast.NodeTransformer):
         settings = from_sources(os.environ, {**flags, **more, "mode": "replay"}, Path.cwd())
         text = self.shell.transform_cell(f"# %%replay\n{cell}")
         run, path, recorded = self._run_of(settings, text, rest[0] if rest else None)
-        now = definitions([each for each in self._earlier()])
+        now = definitions(self._earlier())
         script = script_of(text, edited(of_script(split(recorded)[1]), now))
         folder = run.cwd if os.path.isdir(run.cwd) else os.getcwd()
         options = [*words[: len(words) - len(rest)], *rest[1:], "--home", str(settings.home)]
@@ -211,7 +214,7 @@ class Extension(ast.NodeTransformer):
     def florhook(self, line: str) -> None:
         """Run a subcommand: `%florhook runs`, `%florhook show last`, ..."""
         words = shlex.split(line) or ["--help"]
-        if words[0] in ("shell",):
+        if words[0] == "shell":
             raise _error("florhook shell needs a terminal")
         status = run_florhook(words, os.getcwd())
         if status:
@@ -254,7 +257,8 @@ def _error(text: str) -> Exception:
     """What IPython shows as one line."""
     from IPython.core.error import UsageError as ShownError
 
-    return ShownError(text)  # type: ignore[no-any-return]
+    error: Exception = ShownError(text)
+    return error
 
 
 def _reason(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from ..logs.output import Tee
 from ..record import LISTING, scope_of, write_stats
 from ..replay.cell import Anywhere, Before
 from ..runtime import compiled, entropy, probes, quiet
-from ..runtime.cells import CELL, FOLDER, MAIN, CellProgram, script_of
+from ..runtime.cells import FOLDER, MAIN, CellProgram, script_of
 from ..runtime.digests import Digests
 from ..runtime.listing import as_row, files_below
 from ..runtime.opened import TORCH, OpenedFiles
@@ -35,7 +35,7 @@ from ..runtime.roots import outside, program_starts
 from ..settings import Settings
 from ..state.scan import Scan, kind_of
 from ..store.recording import Recording
-from ..store.rows import CheckpointRow, ContextRow, Piece, RunRow, SourceRow
+from ..store.rows import CELL, CheckpointRow, ContextRow, Piece, RunRow, SourceRow
 from .definitions import Definition, definitions
 from .swap import Swap, functions_of, twins
 
@@ -74,9 +74,10 @@ class CellRecording:
         self.program.flags = flags
         known = self._matched(definitions(earlier, vars(self.main)), flags)
         script = script_of(cell, [each.text for each in known])
+        self.program.offsets = _offsets(script, known)
+        self.program.as_written(script.encode(), self.path.name)  # what cannot be compiled is no run
         self._write(script)
         recorder = self._start()
-        self.program.offsets = _offsets(script, known)
         code = self._instrumented(script.encode(), str(self.path), MAIN, vars(self.main))
         assert code is not None
         self._instrument_modules()
@@ -121,7 +122,8 @@ class CellRecording:
     def _put_in_place(self, recorder: Recorder, row: RunRow) -> None:
         """Everything that is changed in this process, each with its undoing."""
         undo = self.undo
-        builtins.__flor__ = probes  # type: ignore[attr-defined]  # stays: a suspended generator may need it
+        builtins.__flor__ = probes  # type: ignore[attr-defined]
+        # It stays there, inert: a suspended generator may need it.
         undo.callback(self._forget_probes)
         probes.use(recorder)
         quiet.install(recorder)
@@ -189,7 +191,7 @@ class CellRecording:
 
     def _patch_numba(self, _: str = "") -> None:
         """It reads bytecode, and gets functions as they were written."""
-        identity: Any = sys.modules[NUMBA].FunctionIdentity  # type: ignore[attr-defined]
+        identity: Any = sys.modules[NUMBA].FunctionIdentity
         before = vars(identity)["from_function"]
         patches(self.program)[NUMBA]()
         self.undo.callback(setattr, identity, "from_function", before)

@@ -2,8 +2,8 @@
 
 There is no program before the cell that could be run again: cells are run in any order, more than once, and edited
 in between. So the record has a checkpoint of that place, in which nothing counts as alive but what any process has:
-modules, the random states and settings of libraries, classes and the functions of modules. The classes come from their own
-statements, which are executed first; everything else is made from the checkpoint.
+modules, the random states and settings of libraries, classes, and the functions of modules. The classes come from
+their own statements, which are executed first; everything else is made from the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..errors import RefusedError
-from ..runtime.cells import CELL, MAIN, CellProgram
+from ..runtime.cells import MAIN, CellProgram
 from ..runtime.digests import Digests, Name
 from ..runtime.roots import set_world, world
 from ..state.kinds import Kind
 from ..state.kinds.base import Missing
 from ..state.restore import Loader
 from ..state.scan import Entry, Live, Scan, is_importable
+from ..store.rows import CELL
 from .record import Record
 
 HARMLESS = frozenset(
@@ -128,7 +129,7 @@ class CellStart:
         self.before = Before(**json.loads(row.entry)) if row is not None and row.entry else Before()
         program.flags = self.before.flags
         program.hides = self.before.lost.__contains__
-        self.failed: dict[str, Exception] = {}  # definitions, by the line that says why
+        self.failed: dict[str, Exception] = {}  # by what would have been defined
 
     def check(self) -> None:
         """Refuse what is known not to work, before anything is printed."""
@@ -193,17 +194,14 @@ class CellStart:
         return found
 
     def _set_globals(self, main: ModuleType, values: dict[Name, Any]) -> None:
-        for name in (*self.before.plain, *self._defined(main)):
-            if ("global", MAIN, name) not in values:
-                vars(main).pop(name, None)
+        for variable in [each for each in vars(main) if not each.startswith("__")]:
+            if ("global", MAIN, variable) not in values:
+                del vars(main)[variable]
         for name, value in values.items():
             if name[0] == "global":
                 setattr(sys.modules[name[1]], name[2], value)
-        for variable, kind in self.before.lost.items():
-            vars(main)[variable] = Missing(f"{kind} (the variable {variable})", self.refuse)
-
-    def _defined(self, main: ModuleType) -> list[str]:
-        return [name for name in vars(main) if not name.startswith("__")]
+        for lost, kind in self.before.lost.items():
+            vars(main)[lost] = Missing(f"{kind} (the variable {lost})", self.refuse)
 
 
 def notebook_calls(stmt: ast.stmt) -> list[tuple[int, str]]:

@@ -36,8 +36,8 @@ from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
-from .children import HOOKED, Children, rewrite_main
 from .cell import CellStart, refusal
+from .children import HOOKED, Children, rewrite_main
 from .collector import RareCollections
 from .files import NOTED, FileHistory, Files, opened_now
 from .group import Folder, Member

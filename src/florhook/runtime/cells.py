@@ -15,7 +15,6 @@ from typing import Any
 from .program import Program
 
 MAIN = "__main__"
-CELL = "<cell>"  # the site of the place before the cell
 DEFINITIONS = "# florhook: what earlier cells had defined"  # the line between
 FOLDER = "cells"  # of a store
 
@@ -69,6 +68,8 @@ class CellProgram(Program):
             for node in ast.walk(tree)
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
         }
+        if self.replaying and self.cell and not split(self._script.decode())[0].rstrip().endswith(";"):
+            _displayed(self.cell[-1])
         self.cell_code = self._compile(self.cell, path)
         self.definitions = [self._compile([stmt], path) for stmt in definitions]
         return _holding([*self._of_cell(self.cell, path), *self.definitions])
@@ -83,7 +84,8 @@ class CellProgram(Program):
         )
 
     def _compile(self, body: list[ast.stmt], path: str) -> CodeType:
-        return compile(ast.Module(body, []), path, "exec", flags=self.flags, dont_inherit=True)
+        code: CodeType = compile(ast.Module(body, []), path, "exec", flags=self.flags, dont_inherit=True)
+        return code
 
     def as_written(self, source: bytes, path: str) -> CodeType:
         """The code of the whole script, without anything of ours."""
@@ -95,6 +97,18 @@ def _holding(codes: Sequence[CodeType]) -> CodeType:
     """A code that is never run: what these hold is found in it."""
     constants = [each for code in codes for each in code.co_consts if isinstance(each, CodeType)]
     return compile("", "", "exec").replace(co_consts=tuple(constants))
+
+
+def _displayed(stmt: ast.stmt) -> None:
+    """An expression that was added at the end of a cell shows its value."""
+    added = isinstance(stmt, ast.With)
+    while isinstance(stmt, ast.With):
+        stmt = stmt.body[-1]
+    if added and isinstance(stmt, ast.Expr):
+        shown = ast.parse('__import__("sys").displayhook(0)', mode="eval").body
+        assert isinstance(shown, ast.Call)
+        shown.args = [stmt.value]
+        stmt.value = ast.fix_missing_locations(ast.copy_location(shown, stmt.value))
 
 
 def divided(
