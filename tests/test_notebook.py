@@ -119,7 +119,7 @@ class Sessions:
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     flor = new_flor(tmp_path_factory.mktemp("notebook"))
-    forward = NET.replace(FORWARD, f"{FORWARD}        print('probe', x)\n")
+    forward = NET.partition("Point =")[0].replace(FORWARD, f"{FORWARD}        print('probe', x)\n")
     new = "{each for each in {*dir()} - names if each[:2] != '_i'}"
     look = f"print(net.weights, rounds, last, {new}, file.tell(), random.getstate() == state)"
     behind = "import notebook_session\nprint(notebook_session.left_behind())\ndel notebook_session"
@@ -252,7 +252,8 @@ def test_what_a_recorded_cell_defines_lives_on(sessions: Sessions) -> None:
 
 def test_an_expression_added_at_the_end_is_displayed(sessions: Sessions) -> None:
     """As the value of a cell is."""
-    assert (sessions.recorded["displays"].out, sessions.recorded["displays"].err) == ("(5, 0)\n", "")
+    shown = sessions.recorded["displays"]
+    assert (shown.err, shown.out) == ("", "(5, 0)\n")
 
 
 def test_a_cell_that_awaits_is_run_plainly(sessions: Sessions) -> None:
