@@ -17,7 +17,16 @@ from conftest import Flor
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "florhook"
-BASE = {"errors", "settings", "descriptors", "frames", "registration", "ranks", "hash_seed", "dataclass"}  # for all
+BASE = {
+    "errors",
+    "settings",
+    "descriptors",
+    "frames",
+    "registration",
+    "ranks",
+    "hash_seed",
+    "dataclass",
+}  # for all
 
 
 # who may import whom

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ..dataclass import dataclass
 from ..hook.quiet import without_syntax_warnings
 from ..runtime.cells import MAIN
 

@@ -19,12 +19,13 @@ from typing import Any
 from .. import cli
 from ..errors import FlorError, RefusedError, UsageError
 from ..hook.diff import compare
+from ..launch import INTERRUPTED, exit_status
 from ..runtime.cells import MAIN, is_cell, script_of, split
 from ..settings import Settings, from_sources
 from ..store.rows import RunRow
 from ..store.store import Store, settle
 from .definitions import definitions, edited, of_script
-from .recording import INTERRUPTED, CellRecording, say
+from .recording import CellRecording, say
 from .stream import run_florhook
 
 FIRST_LINE = re.compile(r"%%record(?:[ \t](?P<words>.*))?$")
@@ -132,7 +133,7 @@ class Extension(ast.NodeTransformer):
             return
         error = result.error_before_exec or result.error_in_exec
         try:
-            recording.end(0 if error is None else INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
+            recording.end(_exit_code(error))
         except Exception as failure:
             say(f"the record of this cell is not complete ({_reason(failure)})")
         self.recorded.append(recording.run)
@@ -233,6 +234,13 @@ def _adds_probes(recorded: str, text: str) -> bool:
         return not compare(recorded.encode(), new.encode(), "").refusals
     except SyntaxError:
         return False
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """That of a program which ends as the cell did."""
+    if isinstance(error, SystemExit):
+        return exit_status(error.code)
+    return 0 if error is None else INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _asks_for_help(match: re.Match[str]) -> bool:

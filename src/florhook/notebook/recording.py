@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -17,6 +16,7 @@ from typing import Any
 
 from .. import frames
 from ..begin import meta, new_id, program_name, staging_limit
+from ..dataclass import astuple
 from ..errors import StoreError
 from ..hook import finder
 from ..hook.scope import Scope
@@ -42,7 +42,6 @@ from .swap import Swap, functions_of, twins
 HOST = "IPython.core.interactiveshell"  # whose frames lie below those of a cell
 PLAIN = (bool, int, float, str, type(None))
 NUMBA = "numba.core.bytecode"
-INTERRUPTED = 130
 _files: list[OpenedFiles] = []  # the one whose audit hook this process has, since none can be taken out
 
 

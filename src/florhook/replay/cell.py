@@ -16,10 +16,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ..dataclass import asdict, dataclass, field
 from ..errors import RefusedError
 from ..runtime.cells import MAIN, CellProgram
 from ..runtime.digests import Digests, Name
