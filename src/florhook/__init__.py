@@ -30,3 +30,17 @@ def __getattr__(name: str) -> object:
 
         return dataframe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext florhook` in IPython and Jupyter."""
+    from .notebook.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """`%unload_ext florhook`."""
+    from .notebook.extension import unload
+
+    unload(shell)

@@ -18,6 +18,7 @@ OPTIMIZED = 1  # the flag of code whose variables are not in a dict
 PLACES = {(3, 10): (None, 56), (3, 11): (24, 24), (3, 12): (24, 40)}
 
 below_program = 0
+host = ""  # the module that runs the cells of a notebook, while one is recorded: its frames lie below the program's
 
 
 def allow_for(depth: int) -> None:

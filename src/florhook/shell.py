@@ -24,7 +24,7 @@ from .replay.record import Record
 from .replay.resume import TASK, Attempt, end_children, start_again
 from .replay.resume_edits import Changes
 from .replay.resume_plan import Moment, find_moment, parse_moment, place_text
-from .replay.supervisor import refuse_ranks
+from .replay.supervisor import refuse_cells, refuse_ranks
 from .replay.target import target_of
 from .runtime import entropy
 from .runtime.resumer import Resumed, Resumer
@@ -41,6 +41,7 @@ def shell(settings: Settings, words: list[str]) -> None:
         with Store.open(settings.home) as store:
             record = Record(store, store.find(which))
         refuse_ranks(record.run, "entered by shell")
+        refuse_cells(record.run, "entered by shell")
         _place(record, parse_moment(at) if at else {})  # refuses what never was
         if os.path.isdir(record.run.cwd):
             os.chdir(record.run.cwd)

@@ -57,7 +57,7 @@ from .resume_plan import (
     place_text,
     points,
 )
-from .supervisor import check_same_program, refuse_ranks
+from .supervisor import check_same_program, refuse_cells, refuse_ranks
 from .versions import file_now
 
 TASK = "FLORHOOK_RESUME"
@@ -98,6 +98,7 @@ def _look(target: Target, settings: Settings, record: Record, wanted: dict[str, 
     run = record.run
     check_same_program(target, settings, run)
     refuse_ranks(run, "resumed")
+    refuse_cells(run, "resumed")
     if wanted is not None:
         began = find_moment(record, wanted).began
         return None if math.isinf(began) else began

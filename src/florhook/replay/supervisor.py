@@ -24,6 +24,7 @@ from ..logs.kept import publish
 from ..ranks import Rank, member_id
 from ..record import write_stats
 from ..runtime import trackers
+from ..runtime.cells import is_cell
 from ..settings import AUTO, LOCAL, Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
@@ -175,6 +176,14 @@ def refuse_ranks(run: RunRow, done: str) -> None:
     if run.world > 1:
         raise RefusedError(
             f"run {run.id} had {run.world} ranks: such runs can be replayed, but not {done} yet"
+        )
+
+
+def refuse_cells(run: RunRow, done: str) -> None:
+    """What cannot be done with a cell, which is no program by itself."""
+    if is_cell(run.program):
+        raise RefusedError(
+            f"run {run.id} is one of a notebook's cell: such runs can be replayed, but not {done}"
         )
 
 

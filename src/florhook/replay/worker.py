@@ -25,6 +25,7 @@ from ..logs.hindsight import Printed, ReplayOutput
 from ..logs.kept import KeptLines
 from ..record import LISTING, as_recorded, watch
 from ..runtime import entropy, probes, trackers
+from ..runtime.cells import CellProgram, is_cell
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
 from ..runtime.program import Program
@@ -35,6 +36,7 @@ from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
+from .cell import CellStart, refusal
 from .children import HOOKED, Children, rewrite_main
 from .collector import RareCollections
 from .files import NOTED, FileHistory, Files, opened_now
@@ -85,7 +87,8 @@ class Worker:
         self.versions = Versions.from_task(task["versions"])
         self.edits = find_edits(self.record.sources, self.record.run, os.getcwd(), self.versions)
         self.selection = self._selection()
-        self.program = Program(replaying=True)
+        cell = CellProgram(replaying=True) if is_cell(self.record.run.program) else None
+        self.program = cell or Program(replaying=True)
         self.program.diff = self._differs
         if self.versions.recorded:
             self.program.text = self.record.text_of
@@ -103,6 +106,7 @@ class Worker:
             not self.edits.printing_changed and "output" not in task,
             task.get("output"),
         )
+        self.cell = None if cell is None else CellStart(self.record, cell, refusal(self.output.flush))
         self.kept = self.output.kept = KeptLines(
             self.replayer.loops, self.replayer.stamp, self.replayer.notes.append
         )
@@ -311,6 +315,10 @@ class Worker:
         self.overlay.install()
         with self.overlay.paused():
             self.files.begin_without(made)
+        if self.cell is not None:
+            self.cell.check()
+            with self.output.quietly():
+                self.cell.enter(module)
 
     def _at_exit(self, exit_code: int) -> None:
         self.output.end()

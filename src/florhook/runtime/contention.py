@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -29,6 +30,11 @@ class Contention:
             self._before = now
             self._share = felt(self._cores - used / wall, idle / wall)
         return self._share
+
+    def close(self) -> None:
+        """Where the process outlives its recording."""
+        with contextlib.suppress(OSError):  # the program has closed it
+            os.close(self._uptime)
 
     def _now(self) -> tuple[float, float, float]:
         return time.perf_counter(), time.process_time(), self._idle()

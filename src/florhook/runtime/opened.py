@@ -58,6 +58,17 @@ class OpenedFiles:
     def install(self) -> None:
         sys.addaudithook(self._hook)
 
+    def take_up(self, earlier: OpenedFiles) -> OpenedFiles:
+        """Another recording of this process: `earlier`, whose hook is in place, becomes what this one is."""
+        earlier.__dict__.update(vars(self), install=lambda: None)
+        return earlier
+
+    def leave_torch(self, module: str = TORCH) -> None:
+        """`torch.save` is as it was."""
+        writer: Any = getattr(sys.modules.get(module), "_open_zipfile_writer_file", None)
+        if writer is not None and isinstance(vars(writer).get("__new__"), staticmethod):
+            del writer.__new__
+
     def watch_torch(self, module: str = TORCH) -> None:
         """Have `torch.save` noted, whose C code opens files without an audit event.
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,11 @@ class Program:
             source
         )  # what to run instead of a module's file
         self.diff: Callable[[str, str, bytes], SourceDiff | None] = lambda *_: None
+        self.hides: Callable[[str], bool] = lambda _: (
+            False
+        )  # names in `__main__` that are no state of the program
         self._renew_lock()
-        os.register_at_fork(after_in_child=self._renew_lock)
+        _programs.add(self)
         self._codes: dict[str, CodeType] = {}  # not indexed yet
         self._all_codes: dict[str, CodeType] = {}
         self._added_lines: dict[str, set[int]] = {}
@@ -113,7 +117,11 @@ class Program:
             loops=loops,
         )
         lines = {line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)}
-        return info, compile(tree, path, "exec", dont_inherit=True), lines
+        return info, self._compiled(tree, path, name), lines
+
+    def _compiled(self, tree: ast.Module, path: str, name: str) -> CodeType:
+        """The code of a module whose tree was rewritten."""
+        return compile(tree, path, "exec", dont_inherit=True)
 
     def _register(self, name: str, path: str, source: bytes, info: Instrumented, code: CodeType) -> None:
         first = probes.reserve_marks(len(info.marks))
@@ -196,17 +204,21 @@ class Program:
             path, source = self.sources[name]
             with without_syntax_warnings():
                 plain = compile(source, path, "exec", dont_inherit=True)
-            self._plain[name] = dict(self._places(name, plain))
+            self._plain[name] = dict(self.places(name, plain))
         return self._plain[name].get(key)
+
+    def whole(self, name: str) -> CodeType:
+        """The code of a module that was rewritten."""
+        return self._all_codes[name]
 
     def _index(self) -> None:
         while self._codes:
             name, code = self._codes.popitem()
-            for place, inner in self._places(name, code):
+            for place, inner in self.places(name, code):
                 self._keys[inner] = place
                 self._by_key[place] = inner
 
-    def _places(self, name: str, code: CodeType) -> Iterator[tuple[tuple[Any, ...], CodeType]]:
+    def places(self, name: str, code: CodeType) -> Iterator[tuple[tuple[Any, ...], CodeType]]:
         """The code objects of a module by place. What was added since the record has none, nor has what we put in."""
         added = self._added_lines.get(name, set())
         work: list[tuple[CodeType, tuple[Any, ...]]] = [(code, (name,))]
@@ -224,6 +236,17 @@ class Program:
                 count = seen.get(inner.co_name, 0)
                 seen[inner.co_name] = count + 1
                 work.append((inner, (*place, inner.co_name, count)))
+
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for program in _programs:
+        program._renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _is_cells_lambda(code: CodeType) -> bool:

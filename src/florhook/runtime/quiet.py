@@ -43,6 +43,12 @@ def install(handler: Any) -> None:
         _take_over()
 
 
+def uninstall() -> None:
+    """What traces from here on is nothing to us. The hook itself stays, since none can be taken out."""
+    global _handler, _pid
+    _handler, _pid = None, 0
+
+
 def iterate(blocks: Iterator[Item], rest: Item) -> Iterator[Item]:
     """The same blocks; the generator that gives them runs, and is closed, where nothing traces it.
 

@@ -31,11 +31,14 @@ OF_DYNAMO = (
 )  # what torch.compile puts there
 CONTAINERS = (list, tuple, dict, set)
 
+# How variables begin that are ours, or hold the address of the process of wandb's.
+OF_A_PROCESS = ("FLOR", "WANDB_SERVICE")
+
 
 def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, iterable: Any) -> list[Root]:
     """All roots of a loop in `frame`, in their order."""
     load_imported()  # which imports what belongs to a library: its state is a root in any process then
-    found = [*_world(), *_globals(program), *_locals(frame)]
+    found = [*outside(program), *_locals(frame)]
     for cell, name in zip(getattr(cells, "__closure__", None) or (), _free_names(cells), strict=True):
         found.append(Root(("cell", name), cell))
     if issubclass(
@@ -45,10 +48,9 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
     return found
 
 
-OF_A_PROCESS = (
-    "FLOR",
-    "WANDB_SERVICE",
-)  # variables that begin so: ours, and the address of wandb's own process
+def outside(program: Program) -> list[Root]:
+    """Those of no frame."""
+    return [*world(), *_globals(program)]
 
 
 class _Process:
@@ -104,7 +106,8 @@ def set_world(values: dict[Name, Any]) -> None:
         _process.write(process)
 
 
-def _world() -> Iterator[Root]:
+def world() -> Iterator[Root]:
+    """The state outside the graph."""
     load_imported()
     yield Root(("world", "random"), random._inst)
     yield Root(("world", "process"), _process.read())
@@ -123,14 +126,15 @@ def _globals(program: Program) -> Iterator[Root]:
         module = sys.modules.get(info.module)
         if isinstance(module, ModuleType):
             for name, value in list(vars(module).items()):
-                if not (name.startswith("__") and name.endswith("__")) and not name.startswith(OF_DYNAMO):
+                hidden = info.module == "__main__" and program.hides(name)
+                if not (hidden or name.startswith(OF_DYNAMO) or (name[:2] == name[-2:] == "__")):
                     yield Root(("global", info.module, name), value)
 
 
 def _locals(frame: FrameType) -> Iterator[Root]:
     depth = 0
     outer: FrameType | None = frame
-    while outer is not None:
+    while outer is not None and not (frames.host and outer.f_globals.get("__name__") == frames.host):
         code = outer.f_code
         if code.co_name != "<module>" and not _is_ours(outer):
             for name, value in list(variables_of(outer).items()):

@@ -9,6 +9,7 @@ from ..dataclass import dataclass, field
 
 DIGEST = 16  # bytes
 FOLDER_GONE, LINK = "folder gone", "link "  # of a FileRow
+CELL = "<cell>"  # instead of a loop's site: the place before a notebook's cell
 WITNESS = '{"witness": true'  # how the meta of one begins
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import UsageError
 from ..replay.record import modules_of
 from ..settings import Settings
-from ..store.rows import RunRow
+from ..store.rows import CELL, RunRow
 from ..store.store import WHOLE, Store
 
 COLUMNS = (
@@ -97,6 +97,8 @@ def _show_loops(store: Store, run: RunRow) -> None:
         taken[checkpoint.ctx] = taken.get(checkpoint.ctx, 0) + (not checkpoint.is_witness)
     sites: dict[str, list[float]] = {}
     for row in store.contexts(run):
+        if row.site == CELL:
+            continue
         figures = sites.setdefault(row.site, [0, 0, 0, 0.0])
         figures[0] += 1
         figures[1] += row.iterations or 0

@@ -103,6 +103,9 @@ LIBRARIES = tuple(
 LOCALES = (_locale.LC_CTYPE, _locale.LC_COLLATE, _locale.LC_TIME, _locale.LC_MONETARY, _locale.LC_NUMERIC)
 
 
+OF_NOTEBOOKS = ("IPKernelApp",)  # loggers of what runs a notebook
+
+
 def _decimal() -> Any:
     """The context of decimal numbers; nothing where it is as at the start, whether the module is there or not."""
     module = sys.modules.get("decimal")
@@ -137,7 +140,9 @@ def _of_a_library(name: str) -> bool:
     """Whether a logger is named as a library's modules are: what those set up, they set up in any process."""
     module = sys.modules.get(name.partition(".")[0])
     folders = [*getattr(module, "__path__", ())]  # of a package without a file
-    return is_installed(str(getattr(module, "__file__", None) or (folders[0] if folders else "")))
+    return name in OF_NOTEBOOKS or is_installed(
+        str(getattr(module, "__file__", None) or (folders[0] if folders else ""))
+    )
 
 
 @functools.cache
