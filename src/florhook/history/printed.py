@@ -3,8 +3,9 @@
 The record has the text of a line and the loops around it, not the statement. A call that prints is taken for the texts
 that it can give, with anything where a value stands: `print(f"epoch {epoch} loss {loss:.3f}")` for `epoch * loss *`. A
 line belongs to the call whose fixed text is the longest that fits, of those in the loops around the line; where two fit
-alike, to none. Calls of other functions whose argument is such a text (`logger.info`, `tqdm.write`, one of the
-program's own) count too; of theirs, the line may have more in front and behind.
+alike, to none. Inner loops around a line may not be known, where their iterations were too short. Calls of other
+functions whose argument is such a text with a value (`logger.info`, `tqdm.write`, one of the program's own) count too;
+of theirs, the line may have more in front and behind.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from ..errors import UsageError
+from ..hook.logpoints import parse_logpoint
 from ..hook.sites import Site
+from ..logs.values import Number, values_in
 
 ANYTHING = None  # in a text: a value
 Text = list[str | None]
@@ -25,7 +29,7 @@ _BRACES = re.compile(r"(\{\{|\}\})|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
 
 @dataclass(frozen=True)
 class Statement:
-    """A call that prints: its place, the key of the loop directly around it in its function, "" without one.
+    """A call that prints: its place, and the keys of the loops around it in its function, from outside in.
 
     `pieces` are the fixed texts of one line that it prints, with anything between them; the line begins with the first
     and ends with the last, but for one that is `loose` before and behind, or `open` behind.
@@ -33,7 +37,7 @@ class Statement:
 
     module: str
     line: int
-    site: str
+    loops: tuple[str, ...]
     pieces: tuple[str, ...]
     loose: bool = False
     open: bool = False
@@ -66,6 +70,20 @@ class Statement:
         return self.loose or self.open or at == len(line)
 
 
+def shown_by(probe: str, line: str) -> list[tuple[str, Number]]:
+    """The numbers that a probe of the command line printed, by its expressions: `net.fc.weight.norm()=0.31`."""
+    try:
+        expressions = parse_logpoint(f"-:1:{probe}").expressions
+    except UsageError:
+        return []
+    found = []
+    for expression in expressions:
+        _, equals, rest = f" {line}".rpartition(f" {expression}=")
+        if equals and (numbers := values_in(f"x={rest}")) and numbers[0][0] == "x":
+            found.append((expression, numbers[0][1]))
+    return found
+
+
 class Printers:
     """The calls of a program that print, and which of them a line belongs to."""
 
@@ -73,16 +91,20 @@ class Printers:
         self._statements = sorted(statements, key=lambda each: -each.weight)
 
     def of(self, line: str, sites: Collection[str]) -> tuple[str, int] | None:
-        """Module and line of the call that printed a line, with these loops around it; None where that is not clear."""
+        """Module and line of the call that printed a line, with these loops around it, as far as they are known.
+
+        None where that is not clear.
+        """
         if len(line) > LONGEST:
             return None
         best: list[Statement] = []
         for statement in self._statements:
             if best and statement.weight < best[0].weight:
                 break
-            if (not statement.site or statement.site in sites) and statement.fits(line):
+            loops = statement.loops
+            if (not sites or not loops or any(loop in sites for loop in loops)) and statement.fits(line):
                 best.append(statement)
-        inside = [statement for statement in best if statement.site]
+        inside = [statement for statement in best if statement.loops[-1:] and statement.loops[-1] in sites]
         places = {(statement.module, statement.line) for statement in inside or best}
         return places.pop() if len(places) == 1 else None
 
@@ -105,28 +127,32 @@ class _Finder(ast.NodeVisitor):
     """Goes through a module with the loop around in mind."""
 
     def __init__(self, module: str, loops: dict[int, str]) -> None:
-        self._module, self._loops, self._site = module, loops, ""
+        self._module, self._loops = module, loops
+        self._around: tuple[str, ...] = ()
         self.found: list[Statement] = []
 
-    def _inside(self, site: str, nodes: Sequence[ast.AST]) -> None:
-        before, self._site = self._site, site
+    def _inside(self, around: tuple[str, ...], nodes: Sequence[ast.AST]) -> None:
+        before, self._around = self._around, around
         for node in nodes:
             self.visit(node)
-        self._site = before
+        self._around = before
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, nodes: Sequence[ast.AST]) -> None:
+        site = self._loops.get(node.lineno)
+        self._inside(self._around if site is None else (*self._around, site), nodes)
+        self._inside(self._around, node.orelse)
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.visit(node.iter)
-        self._inside(self._loops.get(node.lineno, self._site), node.body)
-        self._inside(self._site, node.orelse)
+        self._loop(node, node.body)
 
     visit_AsyncFor = visit_For  # noqa: N815  the names are ast's
 
     def visit_While(self, node: ast.While) -> None:
-        self._inside(self._loops.get(node.lineno, self._site), [node.test, *node.body])
-        self._inside(self._site, node.orelse)
+        self._loop(node, [node.test, *node.body])
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self._inside("", node.body)
+        self._inside((), node.body)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
     visit_ClassDef = visit_FunctionDef  # noqa: N815
@@ -145,17 +171,31 @@ class _Finder(ast.NodeVisitor):
         elif _name(node.func) == "log" and len(node.args) == 2 and _is_text(node.args[0]):  # florhook.log
             self._add(node, [*_text(node.args[0]), "=", ANYTHING])
         elif node.args:
-            self._add(node, _text(node.args[0]), loose=True)
+            text = _given(node.args)
+            if ANYTHING in text:
+                self._add(node, text, loose=True)
 
     def _add(self, node: ast.Call, text: Text, loose: bool = False, open_: bool = False) -> None:
         for line in _lines(text):
             pieces = _pieces(line)
             if any(char.isalpha() for piece in pieces for char in piece):
-                self.found.append(Statement(self._module, node.lineno, self._site, pieces, loose, open_))
+                self.found.append(Statement(self._module, node.lineno, self._around, pieces, loose, open_))
 
 
 def _name(function: ast.expr) -> str:
     return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def _given(arguments: Sequence[ast.expr]) -> Text:
+    """The text that a call is given, if it is one; logging puts further arguments into it."""
+    first = arguments[0]
+    if len(arguments) > 1 and isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return _percent(first.value)
+    return _text(first)
+
+
+def _percent(form: str) -> Text:
+    return _cut(_PERCENT, form, lambda match: "%" if match[1] == "%" else ANYTHING)
 
 
 def _is_text(node: ast.expr) -> bool:
@@ -199,7 +239,7 @@ def _text(node: ast.expr) -> Text:
         case ast.JoinedStr(values=values):
             return [part for each in values for part in _text(each)]
         case ast.BinOp(left=ast.Constant(value=str(form)), op=ast.Mod()):
-            return _cut(_PERCENT, form, lambda match: "%" if match[1] == "%" else ANYTHING)
+            return _percent(form)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             parts = [*_text(left), *_text(right)]
             return parts if any(_is_string(each) for each in (left, right)) else [ANYTHING]
