@@ -13,8 +13,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
+from ..dataclass import dataclass
 from ..errors import UsageError
 from ..hook.logpoints import parse_logpoint
 from ..hook.sites import Site

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import textwrap
 import threading
@@ -111,8 +110,10 @@ class _Places:
     """Which line of the recorded text a line of now stands before, or is."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        import difflib  # slow to import: here it is done while the workers run
+
         blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-        self._blocks = blocks if old != new else [difflib.Match(0, 0, len(old))]
+        self._blocks = blocks
         self._ends = [block.b + block.size for block in self._blocks]
 
     def of(self, line: int) -> int:
