@@ -172,6 +172,21 @@ def test_what_is_no_account_is_passed_over(tmp_path: Path) -> None:
     assert accounts_of(tmp_path, "run") == []
 
 
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"verified": 2, "diverged": 0, "unverified": 0}, "verified"),
+        ({"verified": 2, "diverged": 0, "unverified": 1}, "verified in part"),
+        ({"verified": 2, "diverged": 1, "unverified": 1}, "diverged"),
+        ({"verified": 0, "diverged": 0, "unverified": 1}, "not verified"),
+        ({"verified": 0, "diverged": 0, "unverified": 0}, "nothing to verify"),
+        ({}, "not verified"),  # the worker was killed
+    ],
+)
+def test_verdicts(figures: dict[str, int], said: str) -> None:
+    assert verdict({"figures": figures}) == said
+
+
 def test_where_the_recorder_spent_time(data: Any) -> None:
     """The parts are those of `show`, and add up."""
     stall = data["stall"]
