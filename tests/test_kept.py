@@ -33,7 +33,7 @@ class Place:
 def lines(path: Path) -> list[tuple[list[Loop], int, bool, str]]:
     """What is kept there, behind the line about the replay."""
     path.with_suffix(".whole").write_bytes(b"{}\n" + path.read_bytes())
-    return list(read(path.with_suffix(".whole")))
+    return [row[:4] for row in read(path.with_suffix(".whole"))]
 
 
 def test_pieces_make_lines(tmp_path: Path) -> None:
@@ -94,13 +94,16 @@ def test_replays_of_a_run(tmp_path: Path) -> None:
     parts = [tmp_path / name for name in ("0", "1", "2")]
     parts[0].write_text('[[], 0, true, "x"]\n')
     parts[2].write_text(
-        '[[["m::0", 0, 1, {"epoch": 1}]], 4, false, "y"]\n[1]\n{"a": 2}\n[[[1]], 5, true, "z"]\n[[], 5, true'
+        '[[["m::0", 0, 1, {"epoch": 1}]], 4, false, "y", ["m", 7]]\n[1]\n{"a": 2}\n[[[1]], 5, true, "z"]\n[[], 5, true'
     )
     publish(tmp_path, "run", parts, {"replay": "b", "ended": 2.0})
     publish(tmp_path, "run", parts[:1], {"replay": "c", "ended": 1.0})
     publish(tmp_path, "run", parts[1:2], {"replay": "a", "ended": 3.0})  # it printed nothing
     found = replays_of(tmp_path, "run")
     assert [about["replay"] for about, _ in found] == ["c", "b"]
-    assert list(read(found[1][1])) == [([], 0, True, "x"), ([EPOCH], 4, False, "y")]
+    assert list(read(found[1][1])) == [
+        ([], 0, True, "x", None),
+        ([EPOCH], 4, False, "y", ("m", 7)),
+    ]
     assert found[1][1].stat().st_mode & 0o777 == 0o600
     assert replays_of(tmp_path, "other") == []

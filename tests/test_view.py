@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import acted, needs_browser
 from conftest import Flor
 
 PROGRAM = """
@@ -155,26 +154,14 @@ def test_is_served_on_loopback_to_who_has_the_token(recorded: Flor) -> None:
 
 # In a browser ----------------------------------------------------------------------------------------------------
 
-ACTIONS = f"<script>{(Path(__file__).parent / 'view_actions.js').read_text()}</script>"
 
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")
+@needs_browser
 @pytest.mark.parametrize("size", ["1200,900", "390,800"])
 def test_in_a_browser(recorded: Flor, tmp_path: Path, size: str) -> None:
     """Curves are drawn, hovered, toggled, zoomed and filtered; on a phone nothing is wider than the screen."""
     first, second = run_ids(recorded)
     page = page_of(recorded, first, second)
-    (tmp_path / "page.html").write_text(page.replace("</body>", ACTIONS + "</body>"))
-    command = [
-        *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *(f"--user-data-dir={tmp_path / 'browser'}", f"--window-size={size}", "--dump-dom"),
-        (tmp_path / "page.html").as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stderr
-    result = json.loads(html.unescape(found[1]))
+    result = acted(page, "view_actions.js", tmp_path, f"--window-size={size}")
     assert result["title"] == "florhook"
     assert result["names"] == ["loss", "acc", "twice"]
     assert result["rows"] == 3

@@ -48,7 +48,7 @@ usage: python -m florhook [options] script.py [args...]     record (also: -m pac
                                                             what a run printed, with what replays did, or named values
        python -m florhook export [RUN] [NAME...] --tensorboard FOLDER | --mlflow FOLDER | --wandb FOLDER
        python -m florhook view [RUN]... [-o FILE] [--serve [--port N]] [--open]
-                                                            curves, times and sources as one HTML file
+                                                            curves, times, replays and sources as one HTML file
        python -m florhook diff RUN RUN [--json]             what two runs differ in, and where their states part
        python -m florhook verify [RUN | --all]              whether all that the runs have stored can be read back
        python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run

@@ -27,7 +27,8 @@ class Line:
 
     `time`: seconds from the start of the run, of the last thing recorded before it; None where nothing was.
     `replay`: the id of the replay that printed it, "" of the run's own. `step`: how many iterations of the innermost
-    loop had begun in the whole run before the one that printed it.
+    loop had begun in the whole run before the one that printed it. `at`: the module and line of the statement of a
+    replay that printed it, where that is known.
     """
 
     places: tuple[Place, ...]
@@ -36,6 +37,7 @@ class Line:
     time: float | None = None
     replay: str = ""
     step: int = 0
+    at: kept.At | None = None
 
     @property
     def source(self) -> str:
@@ -123,12 +125,12 @@ def _wanted(home: Path, run: RunRow, replays: str) -> list[tuple[str, Path]]:
 
 
 def _hindsight(record: Record, positions: Positions, name: str, path: Path) -> Iterator[tuple[int, Line]]:
-    for loops, out, exact, text in kept.read(path):
+    for loops, out, exact, text, at in kept.read(path):
         places = positions.recorded(loops)
         if not exact:
             out = positions.nearest(places, out)
         time = positions.time_of(places)
-        yield out, Line(places, text, record.run.rank, time, name, step_of(positions, places))
+        yield out, Line(places, text, record.run.rank, time, name, step_of(positions, places), at)
 
 
 def step_of(positions: Positions, places: tuple[Place, ...]) -> int:

@@ -30,6 +30,7 @@ class Positions:
         self._starts = {ctx: [loop.row.out for loop in loops] for ctx, loops in self._inside.items()}
         self._counts: dict[str, dict[int, Count]] = {}  # by module
         self._known: dict[int, tuple[Bounds, Bounds]] = {}
+        self._read: dict[tuple[int, int], dict[str, Any]] = {}  # labels, by loop and iteration
 
     def at(self, position: int) -> tuple[Place, ...]:
         """The loops around the character at a position, from outside in, as far as their iterations are known."""
@@ -48,7 +49,10 @@ class Positions:
     def _labels(self, loop: Loop, iteration: int) -> dict[str, Any]:
         """The loop's variables, as recorded or as its header counts them."""
         if iteration in loop.iterations:
-            return loop.labels_of(iteration)
+            key = loop.row.ctx, iteration
+            if key not in self._read:
+                self._read[key] = loop.labels_of(iteration)
+            return self._read[key]
         module, line = loop.site.key.partition(":")[0], loop.site.line
         if module not in self._counts:
             source = self.record.source_of(module)

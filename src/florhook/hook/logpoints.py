@@ -21,6 +21,11 @@ class Logpoint:
     condition: str = ""
 
     @property
+    def said(self) -> str:
+        """What is shown, and when."""
+        return ", ".join(self.expressions) + (f" if {self.condition}" if self.condition else "")
+
+    @property
     def code(self) -> str:
         """The statement that shows it. What goes wrong in an expression is told, and changes nothing."""
         pairs = ", ".join(f"({text!r}, {text})" for text in self.expressions)
@@ -38,6 +43,11 @@ class Search:
     text: str
     file: str = ""
     line: int = 0
+
+    @property
+    def said(self) -> str:
+        """What is asked."""
+        return self.text
 
     @property
     def code(self) -> str:

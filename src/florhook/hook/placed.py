@@ -18,13 +18,14 @@ class Placed:
     """`code` comes before a statement of a module.
 
     `where` leads there from the module down: field and index of each statement, or branch of one, in what is around it;
-    the last index may be that of the list's end. `line` is named in messages.
+    the last index may be that of the list's end. `line` is named in messages; `said` is how its user put it.
     """
 
     module: str
     where: Where
     code: str
     line: int
+    said: str = ""
 
 
 def put(tree: ast.Module, placed: Sequence[Placed], last_line: int) -> dict[int, int]:

@@ -1,8 +1,9 @@
 """Keeps what hindsight statements print beside the replay, line by line, with the loops around each line.
 
-A file of JSON: first an object that tells of the replay, then one list for each line, [loops, out, exact, text]: of
-each loop around, from outside in, [site, nth, iteration, labels]; how many characters the run had printed by then; and
-whether that is exact, or about right since prints of the program were edited.
+A file of JSON: first an object that tells of the replay, then one list for each line, [loops, out, exact, text, at]: of
+each loop around, from outside in, [site, nth, iteration, labels]; how many characters the run had printed by then;
+whether that is exact, or about right since prints of the program were edited; and which statement printed it, [module,
+line], or null.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from ..descriptors import moved_up
 
 Loop = tuple[str, int, int, dict[str, Any]]  # site, nth, iteration, labels
+At = tuple[str, int]  # a statement that was added: module, line
 AT_ONCE = 64  # lines that are written together
 
 
@@ -25,13 +27,18 @@ class KeptLines:
 
     `loops` gives those around the place that runs now, and `stamp` something that equals what it gave before as long as
     they are the same; `failed` is told why nothing is kept any more. A line that was begun in one iteration and ended
-    in another belongs to what both have around them.
+    in another belongs to what both have around them. `at` tells which statement runs now.
     """
 
     def __init__(
-        self, loops: Callable[[], list[Loop]], stamp: Callable[[], object], failed: Callable[[str], None]
+        self,
+        loops: Callable[[], list[Loop]],
+        stamp: Callable[[], object],
+        failed: Callable[[str], None],
+        at: Callable[[], At | None] = lambda: None,
     ) -> None:
-        self._loops, self._stamp, self._failed = loops, stamp, failed
+        self._loops, self._stamp, self._failed, self._at = loops, stamp, failed, at
+        self._statement: At | None = None  # that began the line
         self._stamped: object = self  # which no stamp equals
         self._place: list[Loop] = []
         self._descriptor: int | None = None
@@ -68,13 +75,15 @@ class KeptLines:
             self._lines.clear()
         if not self._text:
             self._began = self._here(), out, exact
+            self._statement = self._at()
         self._text += text
         if "\n" not in text:
             return
         *lines, rest = self._text.split("\n")
         now = self._here()
         for line in lines:
-            self._lines.append(json.dumps([common(self._began[0], now), *self._began[1:], line]))
+            around = common(self._began[0], now)
+            self._lines.append(json.dumps([around, *self._began[1:], line, self._statement]))
             self._began = now, out, exact
         self._text = rest
         if len(self._lines) > AT_ONCE:
@@ -101,7 +110,7 @@ class KeptLines:
     def finish(self) -> None:
         """Write everything, a line without an end included."""
         if self._text and self._descriptor is not None and self._pid == os.getpid():
-            self._lines.append(json.dumps([*self._began, self._text]))
+            self._lines.append(json.dumps([*self._began, self._text, self._statement]))
         self._text = ""
         self.flush()
 
@@ -150,14 +159,18 @@ def publish(home: Path, run: str, parts: list[Path], about: dict[str, Any]) -> N
     data = b"".join(path.read_bytes() for path in parts if path.exists())
     if not data:
         return
-    folder = folder_of(home, run)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    spare = folder / f".{about['replay']}.new"
+    write_whole(folder_of(home, run) / f"{about['replay']}.jsonl", json.dumps(about).encode() + b"\n" + data)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A file that is there with all of it, or not at all. OSError where that cannot be."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    spare = path.with_name(f".{path.name}.new")
     with open(os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(json.dumps(about).encode() + b"\n" + data)
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    spare.rename(folder / f"{about['replay']}.jsonl")
+    spare.rename(path)
 
 
 def replays_of(home: Path, run: str) -> list[tuple[dict[str, Any], Path]]:
@@ -171,19 +184,28 @@ def replays_of(home: Path, run: str) -> list[tuple[dict[str, Any], Path]]:
     return sorted(found, key=lambda each: (each[0]["ended"], each[1].name))
 
 
-def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str]]:
+def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str, At | None]]:
     """The lines of a replay, as the module says. What is no line of ours is passed over."""
     with open(path, "rb") as file:
         file.readline()
         for row in file:
             match _parsed(row):
-                case [list(loops), int(out), bool(exact), str(text)] if all(map(_is_loop, loops)):
+                # The first releases kept no statement.
+                case [list(loops), int(out), bool(exact), str(text), *at] if all(map(_is_loop, loops)):
                     yield (
                         [(site, nth, iteration, labels) for site, nth, iteration, labels in loops],
                         out,
                         exact,
                         text,
+                        _statement(at),
                     )
+
+
+def _statement(rest: list[Any]) -> At | None:
+    match rest:
+        case [[str(module), int(line)]]:
+            return module, line
+    return None
 
 
 def _is_loop(found: Any) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping, Sequence
+
 from ..dataclass import dataclass, field
 from ..hook.carries import carries
 from ..hook.diff import Refusal, SourceDiff
@@ -16,6 +19,17 @@ from .versions import Versions, file_now, is_library
 CALLED_BY_LOADERS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "__len__")
 
 
+@dataclass(frozen=True)
+class Added:
+    """A statement without a counterpart in the record: its lines in the tree that runs, and the one in messages."""
+
+    module: str
+    path: str
+    start: int
+    stop: int  # the last one
+    line: int
+
+
 @dataclass
 class Edits:
     """All differences between a run's sources and those of now."""
@@ -27,6 +41,7 @@ class Edits:
     ends_early: set[str] = field(default_factory=set)  # sites whose iterations go on after their last probe
     printing_changed: bool = False
     carries: bool = False  # what was added depends on more than the program's state
+    added: list[Added] = field(default_factory=list)  # of several in one another, the outermost
 
     def question(self, record: Record, selection: Selection) -> Question:
         """What a replay of a run asks."""
@@ -64,6 +79,7 @@ def find_edits(sources: list[SourceRow], run: RunRow, cwd: str, versions: Versio
         edits.refusals += _of_a_library(diff.refusals, source) if is_library(source, run) else diff.refusals
         edits.printing_changed |= diff.printing_changed
         edits.carries |= carries(diff.tree, diff.added)
+        edits.added += _added(diff.added, diff.lines, source.module, path)
         probed = probes_of(diff, source.module, path)
         edits.ends_early |= set(probed.ends_early)
         for place, line, condition in probed.probes:
@@ -77,6 +93,11 @@ def probes_of(diff: SourceDiff, module: str, path: str) -> Instrumented:
     if not diff.added:
         return Instrumented(module, path, (), ())
     return rewrite(diff.tree, module, path, added=diff.added)
+
+
+def _added(statements: Sequence[ast.stmt], lines: Mapping[int, int], module: str, path: str) -> list[Added]:
+    spans = [(stmt.lineno, stmt.end_lineno or stmt.lineno) for stmt in statements]
+    return [Added(module, path, start, stop, lines.get(start, start)) for start, stop in spans]
 
 
 def _of_a_library(refusals: list[Refusal], source: SourceRow) -> list[Refusal]:

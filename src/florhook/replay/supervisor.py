@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..hash_seed import HASH_SEED
 from ..hook.logpoints import Logpoint, Search, parse_logpoint
 from ..launch import INTERRUPTED, Target
 from ..logs.kept import publish
+from ..logs.replays import keep
 from ..ranks import Rank, member_id
 from ..record import write_stats
 from ..runtime import trackers
@@ -28,6 +30,7 @@ from ..runtime.cells import is_cell
 from ..settings import AUTO, LOCAL, Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle
+from .account import Gathering
 from .attempt import Attempt
 from .estimate import Estimate
 from .group import Folder, Group
@@ -54,6 +57,7 @@ UNCOUNTED = (
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 MOST_ATTEMPTS = 20
 MOST_REASONS = 3
+MOST_KEPT = 50  # of each kind of text in an account
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,23 @@ def replay(target: Target, settings: Settings, versions: Versions | None = None)
     if pool is None and settings.executor != LOCAL:
         sys.stderr.write("florhook: this replay is not divided: this machine does it\n")
     store.close()
+    began, gathering = time.time(), Gathering(settings, run, question.versions, edits)
     with contextlib.closing(pool[0]) if pool is not None else contextlib.nullcontext():
         attempt, workers = run_until_done(settings, question, group, pool)
     _compare_the_ends(attempt.report, edits, run)
     stats = _say_what_happened(attempt, edits, run)
-    _keep_lines(settings, run, attempt, edits)
+    times = {"replay": new_id(), "started": began, "ended": time.time(), "select": settings.select}
+    kept = _keep_lines(settings, run, attempt, edits, times)
+    account = {
+        **times,
+        "wall_s": time.perf_counter() - started,
+        "workers": workers,
+        "exit_code": DIVERGED if attempt.report.get("diverged") else attempt.status,
+        **gathering.result(),
+        **_findings(attempt, edits, stats),
+    }
+    if kept:
+        _keep_account(settings, run, account)
     exit_code = _exit_code(attempt)
     write_stats(
         settings.stats,
@@ -323,16 +339,48 @@ def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: 
     return Attempt(status, report, [kept])
 
 
-def _keep_lines(settings: Settings, run: RunRow, attempt: Attempt, edits: Edits) -> None:
-    """What an exact replay printed joins its run."""
-    if attempt.report and not attempt.report.get("diverged") and not edits.refusals:
-        probes = [f"{os.path.basename(path)}:{line}" for path, line in edits.lines]
-        about = {"replay": new_id(), "ended": time.time(), "select": settings.select, "probes": probes}
-        try:
-            publish(settings.home, run.id, attempt.kept, about)
-        except OSError as error:
-            sys.stderr.write(f"florhook: what was printed is not kept for florhook logs: {error.strerror}\n")
-    _forget_lines(attempt)
+def _keep_lines(
+    settings: Settings, run: RunRow, attempt: Attempt, edits: Edits, times: Mapping[str, Any]
+) -> bool:
+    """What an exact replay printed joins its run; False where the store cannot take it."""
+    try:
+        if attempt.report and not attempt.report.get("diverged") and not edits.refusals:
+            probes = [f"{os.path.basename(path)}:{line}" for path, line in edits.lines]
+            publish(settings.home, run.id, attempt.kept, {**times, "probes": probes})
+    except OSError as error:
+        sys.stderr.write(f"florhook: what was printed is not kept for florhook logs: {error.strerror}\n")
+        return False
+    finally:
+        _forget_lines(attempt)
+    return True
+
+
+def _keep_account(settings: Settings, run: RunRow, account: Mapping[str, Any]) -> None:
+    try:
+        keep(settings.home, run.id, dict(account))
+    except OSError as error:
+        sys.stderr.write(f"florhook: this replay is not kept for florhook show: {error.strerror}\n")
+
+
+def _findings(attempt: Attempt, edits: Edits, stats: Mapping[str, Any]) -> dict[str, Any]:
+    """What a replay's account tells of its outcome."""
+    report = attempt.report
+    printed = [repr(text.strip())[:60] for text in report.get("output_difference") or ()]
+    return {
+        "figures": dict(stats),
+        "differences": [
+            *report.get("differences", []),
+            *(
+                [f"the program printed {printed[1]} where it had printed {printed[0]} in the run"]
+                if printed
+                else []
+            ),
+        ],
+        "reasons": [list(pair) for pair in Counter(report.get("reasons", [])).most_common(MOST_KEPT)],
+        "notes": report.get("notes", [])[:MOST_KEPT],
+        "clock": report.get("clock", [])[:MOST_KEPT],
+        "forced": [f"{os.path.basename(each.path)}:{each.line}: {each.reason}" for each in edits.refusals],
+    }
 
 
 def _forget_lines(attempt: Attempt) -> None:

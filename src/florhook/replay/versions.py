@@ -62,7 +62,7 @@ def with_probes(
             raise RefusedError(f"{path}:{error.lineno}: {error.msg}") from None
         if where is None:
             raise UsageError(f"{point.file}:{point.line}: no statement stands there, or after it")
-        placed.append(Placed(row.module, where, point.code, point.line))
+        placed.append(Placed(row.module, where, point.code, point.line, point.said))
     return Versions(tuple(placed))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..dataclass import asdict, replace
@@ -86,6 +87,10 @@ class Worker:
         self.others = [Record(self.store, self.store.find(name)) for name in names]
         self.versions = Versions.from_task(task["versions"])
         self.edits = find_edits(self.record.sources, self.record.run, os.getcwd(), self.versions)
+        self._added = {
+            module: list(group)
+            for module, group in itertools.groupby(self.edits.added, lambda each: each.module)
+        }
         self.selection = self._selection()
         cell = CellProgram(replaying=True) if is_cell(self.record.run.program) else None
         self.program = cell or Program(replaying=True)
@@ -108,7 +113,7 @@ class Worker:
         )
         self.cell = None if cell is None else CellStart(self.record, cell, refusal(self.output.flush))
         self.kept = self.output.kept = KeptLines(
-            self.replayer.loops, self.replayer.stamp, self.replayer.notes.append
+            self.replayer.loops, self.replayer.stamp, self.replayer.notes.append, self.statement
         )
         self.kept.goes_to(task.get("kept"))
         self.children = Children(target, settings, task, self.output.descriptor, self.child_begins)
@@ -192,6 +197,16 @@ class Worker:
         labels = dict(self.replayer.labels())
         names = self.selection.names()
         return all(name in labels and self.selection.takes(name, labels[name]) for name in names)
+
+    def statement(self) -> tuple[str, int] | None:
+        """Which of those that were added runs now: its module, and its line in messages."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            for added in self._added.get(str(frame.f_globals.get("__name__")), ()):
+                if added.start <= frame.f_lineno <= added.stop:
+                    return added.module, added.line
+            frame = frame.f_back
+        return None
 
     def unknown_version(self, path: str) -> None:
         """The program is about to read a file of which nobody knows what it held at this place."""

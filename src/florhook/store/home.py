@@ -2,7 +2,7 @@
 
 .gitignore  catalog.sqlite  packs/RUN-N.pack  runs/RUN.lock (held by the writer until all is committed)
 gc.lock (held by who removes chunks or pack files, for moments)  replays/ID/ (what a replay wrote)
-logs/RUN/REPLAY.jsonl (what it printed)
+logs/RUN/REPLAY.jsonl (what it printed)  logs/RUN/REPLAY.json (how it went)
 
 Where it stands for a URL (remote.py), also: remote (the URL)  fetched/far-DIGEST.pack  sent.sqlite  upload.json
 upload.lock  stay.lock  fetch.lock

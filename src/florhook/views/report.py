@@ -1,7 +1,8 @@
-"""`florhook view`: one HTML file with the curves, times and sources of runs; it opens from disk and asks no network."""
+"""`florhook view`: one HTML file with curves, times, sources and replays of runs, which asks no network."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -10,12 +11,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..history.lines import History, history_of
+from ..history.lines import ALL, History, history_of
 from ..history.tables import Value, values_of
+from ..logs.replays import accounts_of, verdict
 from ..replay.record import Record
+from ..store.rows import RunRow
 from ..store.store import Store
+from .margins import Margins
 from .tables import COLUMNS, cells_of
 
+MOST_REPLAYS = 50  # that are shown, the newest
 MOST_BARS = 4000  # executions of loops that are drawn, the longest first
 HERE = "/*DATA*/"  # in the page, where the data goes
 
@@ -41,6 +46,9 @@ def _run(home: Path, which: str) -> dict[str, Any]:
         run = store.find(which)
         record = Record(store, run)
         cells = dict(zip(COLUMNS, cells_of(store, run), strict=True))
+    history = history_of(home, run.id, replays=ALL)
+    accounts = accounts_of(home, run.id)
+    margins = Margins(record, history, accounts)
     loops = sorted(_loops(record), key=lambda bar: bar[0] - bar[1])[:MOST_BARS]
     checkpoints = sorted(_checkpoints(record))
     ends = [bar[1] for bar in loops] + [each[0] for each in checkpoints]
@@ -49,26 +57,48 @@ def _run(home: Path, which: str) -> dict[str, Any]:
         "cells": [cells[name] for name in COLUMNS[1:-2]],
         "summary": f"{cells['checkpoints']} checkpoints, {cells['stored']}, overhead {cells['overhead']}",
         "seconds": max([run.stats.get("wall_s") or 0.0, *ends]),
-        "curves": _curves(history_of(home, which)),
+        "curves": _curves(history, margins),
+        "statements": margins.statements,
         "loops": loops,
         "checkpoints": checkpoints,
+        "stall": _stall(run),
+        "replays": [
+            {**account, "verdict": verdict(account)} for account in reversed(accounts[-MOST_REPLAYS:])
+        ],
         "sources": [
-            {"path": row.path, "text": row.source.decode("utf-8", "replace")} for row in record.sources
+            {
+                "path": row.path,
+                "name": row.path.removeprefix(run.cwd.rstrip("/") + "/"),
+                "text": row.source.decode("utf-8", "replace"),
+            }
+            for row in record.sources
         ],
     }
 
 
-def _curves(history: History) -> list[dict[str, Any]]:
+def _stall(run: RunRow) -> dict[str, Any] | None:
+    """Seconds that the program waited for checkpoints, by what for; None of a run without figures."""
+    stats = run.stats
+    parts = stats.get("stall")
+    if parts is None:
+        return None
+    named = {**parts, "other": max(0.0, stats["stall_s"] - sum(parts.values()))}
+    whole = {name: stats[name] for name in ("stall_s", "overhead_s", "writer_cpu_s", "wall_s")}
+    return {"parts": [[name, round(seconds, 4)] for name, seconds in named.items()], **whole}
+
+
+def _curves(history: History, margins: Margins) -> list[dict[str, Any]]:
     """Columns, which are shorter than rows.
 
-    A name that was printed in several loops, whose steps are different ones, is a curve for each; what a replay printed
-    is one of its own.
+    A name that was printed in several loops, whose steps are different ones, is a curve for each; what the newest
+    replay that printed a name did is one of its own. `at` are the numbers of the statements that printed the values, or
+    one where it is the same for all.
     """
-    values = values_of(history, ())
+    values = _newest([*values_of(history, ()), *margins.values()])
     sites: dict[str, set[str]] = {}
     for value in values:
         sites.setdefault(value.name, set()).add(_site(value))
-    curves: dict[tuple[str, bool], list[tuple[int, float | None, float | None, str]]] = {}
+    curves: dict[tuple[str, bool], list[tuple[int, float | None, float | None, str, int | None]]] = {}
     for value in values:
         line, cells = value.line, history.columns.cells(value.line.places)
         if cells.get(value.name) == value.value:
@@ -78,12 +108,31 @@ def _curves(history: History) -> list[dict[str, Any]]:
         name = f"{value.name} ({', '.join(notes)})" if notes else value.name
         number = float(value.value) if math.isfinite(value.value) else None
         place = " ".join(f"{variable}={cell}" for variable, cell in cells.items())
-        curves.setdefault((name, bool(line.replay)), []).append((line.step, line.time, number, place))
+        seconds = None if line.time is None else round(line.time, 4)
+        curves.setdefault((name, bool(line.replay)), []).append(
+            (line.step, seconds, number, place, margins.of(line))
+        )
+    names = ("name", "hindsight", "steps", "times", "values", "places", "at")
     return [
-        dict(zip(("name", "hindsight", "steps", "times", "values", "places"), (*key, *columns), strict=True))
+        dict(zip(names, (*key, _spread(steps), *columns, at[0] if len(set(at)) == 1 else at), strict=True))
         for key, points in curves.items()
-        for columns in [zip(*sorted(points, key=lambda point: point[0]), strict=True)]
+        for steps, *columns, at in [zip(*sorted(points, key=lambda point: point[0]), strict=True)]
     ]
+
+
+def _spread(steps: Sequence[int]) -> list[float]:
+    """Several values of one step, as of a loop whose iterations were not recorded, stand evenly up to the next one."""
+    found: list[float] = []
+    for step, group in itertools.groupby(steps):
+        count = len(list(group))
+        found += [step] if count == 1 else [round(step + turn / count, 6) for turn in range(count)]
+    return found
+
+
+def _newest(values: list[Value]) -> list[Value]:
+    """Less those of replays of which a later one has printed the same name."""
+    last = {value.name: value.line.replay for value in sorted(values, key=lambda value: value.line.replay)}
+    return [value for value in values if value.line.replay in ("", last[value.name])]
 
 
 def _site(value: Value) -> str:

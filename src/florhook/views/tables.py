@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 from ..errors import UsageError
+from ..logs.replays import Account, accounts_of, verdict
 from ..replay.record import modules_of
 from ..settings import Settings
 from ..store.rows import CELL, RunRow
@@ -60,6 +62,8 @@ def show(settings: Settings, words: list[str]) -> None:
             print(f"module       {source.module} ({source.path})")
         _show_stall(run)
         _show_loops(store, run)
+        for account in accounts_of(store.home, run.id):
+            _show_replay(account)
         for reason, count in run.stats.get("refused", {}).items():
             print(f"not taken    {count} checkpoints: {reason}")
 
@@ -112,6 +116,25 @@ def _show_loops(store: Store, run: RunRow) -> None:
         for block in run.stats.get("blocks", ()):
             if block["site"] == site:
                 print(f"             {_block(block)}")
+
+
+def _show_replay(account: Account) -> None:
+    """What a replay did, beside what was expected of it, and whether that was as in the run."""
+    figures, plan = account["figures"], account["plan"]
+    asked = ", ".join(f"{os.path.basename(probe['path'])}:{probe['line']}" for probe in account["probes"])
+    print(f"replay       {account['replay']}: {asked or 'no statement was added'}")
+    about = "" if plan is None else f", about {plan['seconds']:.2f} s expected"
+    told = [
+        f"{account['wall_s']:.2f} s{about}",
+        f"{figures.get('iterations_executed', 0)} iterations executed",
+    ]
+    told += [f"{figures.get('iterations_skipped', 0)} skipped", f"{figures.get('jumps', 0)} restores"]
+    counts = ", ".join(f"{figures.get(name, 0)} {name}" for name in ("verified", "diverged", "unverified"))
+    print(f"             {', '.join(told)}; {verdict(account)}: {counts}")
+    for difference in account["differences"]:
+        print(f"             differs: {difference}")
+    for reason, count in account["reasons"]:
+        print(f"             not verified: {reason}{f' ({count} times)' if count > 1 else ''}")
 
 
 def _block(block: dict[str, Any]) -> str:
