@@ -124,7 +124,7 @@ def completed(place: Place, shell: list[str], start: str, typed: str) -> str:
         os.write(terminal, f"{start}\necho rea''dy\n".encode())
         until(r"(ready)\r")
         os.write(terminal, f"{typed}\t".encode())
-        time.sleep(1.5)  # the key is answered when the runs have been asked for
+        time.sleep(1.0)  # the key is answered when the runs have been asked for
         os.write(terminal, b"\x01echo 'GOT'=\x05=\n")
         return until(r"GOT=\s?(.*?)\s*=[\r\n]").replace("\x1b[K", "")
     finally:

@@ -18,7 +18,17 @@ from conftest import Flor
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "florhook"
 BASE = {  # for all
-    *("errors", "settings", "project", "descriptors", "frames", "registration", "ranks", "hash_seed", "dataclass"),
+    *(
+        "errors",
+        "settings",
+        "project",
+        "descriptors",
+        "frames",
+        "registration",
+        "ranks",
+        "hash_seed",
+        "dataclass",
+    ),
 }
 
 

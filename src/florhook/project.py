@@ -9,9 +9,9 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .dataclass import dataclass, field
 from .errors import UsageError
 
 if TYPE_CHECKING:
