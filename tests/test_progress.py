@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -32,7 +34,6 @@ for epoch in range(6):
     print("epoch", epoch, file=sys.stderr)
 """
 EDITED = PROGRAM + '    print("seen", epoch, sys.stderr.isatty())\n'
-COLUMNS = 100
 PATIENCE = 60.0  # seconds
 
 
@@ -145,7 +146,9 @@ def screen_of(raw: str) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def in_a_terminal(flor: Flor, *words: str, piped: bool = False, interrupt: str = "", **changes: str) -> Shown:
+def in_a_terminal(
+    flor: Flor, *words: str, piped: bool = False, columns: int = 100, interrupt: str = "", **changes: str
+) -> Shown:
     """Run florhook in one; `interrupt`: press Ctrl-C once this pattern was shown. `piped`: stdout is no part of it."""
     ours, theirs = os.pipe()
     pid, terminal = pty.fork()
@@ -159,7 +162,7 @@ def in_a_terminal(flor: Flor, *words: str, piped: bool = False, interrupt: str =
         )  # by which a line is written in pieces, among those of other workers
         os.execve(sys.executable, [sys.executable, "-m", "florhook", *words], environ)
     os.close(theirs)
-    termios.tcsetwinsize(terminal, (24, COLUMNS)) if sys.version_info >= (3, 11) else None
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     before = termios.tcgetattr(terminal)
     raw, deadline = b"", time.monotonic() + PATIENCE
     with contextlib.suppress(OSError):  # EIO: the other side is closed
@@ -218,8 +221,8 @@ def test_the_bar_gives_way(rich: bool, recorded: Flor, tmp_path: Path) -> None:
 
 
 def test_only_stderr_is_the_terminal(recorded: Flor) -> None:
-    """What is piped is untouched, and the program sees which of the two is a terminal."""
-    shown = in_a_terminal(recorded, "replay", piped=True)
+    """What is piped is untouched; the program sees a terminal, here one that does not know its size."""
+    shown = in_a_terminal(recorded, "replay", piped=True, columns=0)
     assert shown.piped.splitlines() == SEEN
     assert shown.screen == [*TOLD, ""]
     assert "of 6 iterations" in shown.raw

@@ -29,6 +29,7 @@ EVERY = 30.0  # seconds between lines, and before the first one, where stderr is
 LATER = 1.0  # seconds before a terminal shows anything: most replays are over by then
 TICK = 0.1  # seconds between two drawings
 LAST_WORDS = 0.2  # seconds of silence, after which nothing more comes of a process that has ended
+COLUMNS = 80  # of a terminal that does not know how many it has
 ERASE = b"\r\x1b[K"
 SIZE = "HHHH"  # struct winsize of ioctl_tty(2)
 
@@ -181,7 +182,7 @@ class Bar(Lines):
         self._resize()
         with self._lock:
             if self._at_start and _in_foreground():
-                line = self._line(time.monotonic(), os.get_terminal_size(2).columns - 1)
+                line = self._line(time.monotonic(), (os.get_terminal_size(2).columns or COLUMNS) - 1)
                 _write(b"\r" + line.encode(errors="replace") + b"\x1b[K")
                 self._drawn = True
 
