@@ -43,7 +43,7 @@ def test_every_key(tmp_path: Path) -> None:
         at="epoch=7", epsilon=0.25, workers=3, max_bytes=5000, include=("a.*", "b"), exclude=("c", "d"), quiet=True,
         configured=str(tmp_path / NAME),
     )  # fmt: skip
-    assert len(KEYS) == 13
+    assert len(KEYS) == 15
     more = settings_of(
         tmp_path, "epsilon = inf\nworkers = 'auto'\nmax_bytes = '2K'\nhome = 's3://b/c'\nquiet = false"
     )

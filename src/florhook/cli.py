@@ -43,7 +43,6 @@ OURS = {"FLORHOOK_TASK", "FLORHOOK_RESUME"}  # in the environment of processes t
 REPLAYS = ("plan", "probe", "until", "monotone")  # what only replays have
 
 
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; the process's exit status is the program's own, or ours if we refuse."""
     words = sys.argv[1:] if arguments is None else arguments

@@ -24,6 +24,8 @@ TABLE = """\
 #include = ["helpers.*"]   # modules to treat as the program's own
 #exclude = ["vendored.*"]  # modules not to record
 #workers = "auto"          # replay processes
+#executor = "local"        # where they run: "local", "ray" or "slurm"
+#cluster = "partition=gpu" # which cluster, and options for it
 #mode = "record"           # or "off"; "replay", "resume"
 #select = "epoch=::10"     # the iterations that a replay runs
 #log = "hindsight"         # what a replay prints: "hindsight" or "all"

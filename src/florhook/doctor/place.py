@@ -32,6 +32,8 @@ EXTRAS = {  # of ours, with what they are for
     "wandb": ("wandb", "florhook export --wandb"),
     "fsspec": ("remote", "a store at a URL"),
     "s3fs": ("remote", "a store at an s3:// URL"),
+    "ray": ("ray", "florhook replay --executor ray"),
+    "submitit": ("slurm", "florhook replay --executor slurm"),
 }
 LIBRARIES = {  # what of it florhook knows
     "torch": "tensors, modules, optimizers, random states, compiled functions",
