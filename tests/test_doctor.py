@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
@@ -10,8 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Flor
+from conftest import ROOT, Flor
 
+from florhook.doctor.place import EXTRAS
 from florhook.replay.record import Record
 from florhook.store.store import Store
 
@@ -211,6 +213,9 @@ def test_the_place(flor: Flor) -> None:
     assert found["python"].startswith(f"CPython {sys.version.split()[0]}")
     assert found["store"].startswith(f"{flor.home} is not there yet and can be made")
     assert "psutil" in found["packages that florhook needs"]
+    assert re.fullmatch(r"\d+ MB/s, of \d+ MB written and synced(; slow.*)?", found["disk"])
+    assert found["settings"] == "no [tool.florhook] in a pyproject.toml"
+    assert found["optional package pandas"].endswith(" (florhook.dataframe)")
     assert not flor.home.exists()
     assert list(flor.folder.iterdir()) == []
 
@@ -225,4 +230,20 @@ def test_a_place_where_it_does_not_work(flor: Flor) -> None:
     done = flor.python("-S", "-c", DOCTOR.format(json.dumps(sys.path)), FLOR_HOME=str(home))
     assert done.returncode == 0, done.stderr
     assert f"store: {home} cannot be made: {flor.home} is no folder" in done.stdout
+    assert "disk: cannot be tried: Not a directory" in done.stdout
     assert "(florhook sitedir): cannot work: this Python was started with -S" in done.stdout
+
+
+def test_every_extra_is_explained() -> None:
+    """Those of setup.cfg that a user installs, each with what it is for."""
+    metadata = configparser.ConfigParser()
+    metadata.read(ROOT / "setup.cfg")
+    developers = {"test", "test-s3", "check", "examples"}
+    extras = set(metadata["options.extras_require"]) - developers
+    assert {extra for extra, _ in EXTRAS.values()} == extras
+
+
+def test_the_settings_s_place_is_told(flor: Flor) -> None:
+    """Where a pyproject.toml has a say."""
+    (flor.folder / "pyproject.toml").write_text("[tool.florhook]\nworkers = 2\n")
+    assert f"settings: from {flor.folder / 'pyproject.toml'}\n" in flor("doctor").stdout

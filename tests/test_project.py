@@ -17,16 +17,19 @@ from conftest import Flor
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "florhook"
-BASE = {
-    "errors",
-    "settings",
-    "descriptors",
-    "frames",
-    "registration",
-    "ranks",
-    "hash_seed",
-    "dataclass",
-}  # for all
+BASE = {  # for all
+    *(
+        "errors",
+        "settings",
+        "project",
+        "descriptors",
+        "frames",
+        "registration",
+        "ranks",
+        "hash_seed",
+        "dataclass",
+    ),
+}
 
 
 # who may import whom

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -34,6 +35,9 @@ def record(target: Target, settings: Settings) -> None:
         run_plainly(target)
         return
     seed = pin_hash_seed()
+    if settings.problem:  # not before: the process may just have been started anew
+        with contextlib.suppress(Exception):  # stderr is closed: there is nobody to tell
+            sys.stderr.write(f"florhook: {settings.problem}\n")
     name = program_name(target, settings)
     rank = Rank.of(os.environ, " ".join([name, *target.argv]))
     row = RunRow(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import __version__
 from .errors import FlorError, StoreError, UsageError
+from .hash_seed import HASH_SEED, pin_hash_seed
 from .launch import Target, exit_status, run_plainly
 from .settings import Settings, from_sources
 
@@ -16,7 +17,8 @@ VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
     *("probe", "until", "runs", "executor", "cluster"),
 )
-SWITCHES = ("force", "trust", "plan", "monotone", "help", "version")
+SWITCHES = ("force", "trust", "plan", "monotone", "quiet", "help", "version")
+SHORT = {"h": "help", "V": "version", "q": "quiet", "max-bytes": "max_bytes"}
 SUBCOMMANDS = {  # where the function is that takes the settings and the words behind the subcommand
     "runs": ("views.tables", "runs"),
     "show": ("views.tables", "show"),
@@ -31,63 +33,14 @@ SUBCOMMANDS = {  # where the function is that takes the settings and the words b
     "pin": ("views.retention", "pin"),
     "unpin": ("views.retention", "unpin"),
     "push": ("views.push", "push"),
+    "init": ("init", "init"),
+    "completion": ("completion", "completion"),
     "sitedir": ("activate", "show_sitedir"),
 }
+HERE = ("sitedir", "doctor", "init", "completion")  # what needs no store, or that of this machine
 
+OURS = {"FLORHOOK_TASK", "FLORHOOK_RESUME"}  # in the environment of processes that ours have started
 REPLAYS = ("plan", "probe", "until", "monotone")  # what only replays have
-
-HELP = """\
-usage: python -m florhook [options] script.py [args...]     record (also: -m package.module, -c code, a folder, a zip)
-       FLOR_MODE=replay python -m florhook script.py [args...]
-       FLOR_MODE=resume python -m florhook script.py [args...]      continue a run that crashed or was killed
-       python -m florhook runs                              the recorded runs
-       python -m florhook show RUN                          one run in detail
-       python -m florhook replay [RUN] [--probe train.py:57:'loss.item() if epoch > 3']... [--until 'loss > 9']
-                                                            asks a run for more without an edit of its program
-       python -m florhook logs [RUN] [NAME...] [--csv | --json | --parquet FILE] [--pivot] [--select CHOICE]
-                                                            what a run printed, with what replays did, or named values
-       python -m florhook export [RUN] [NAME...] --tensorboard FOLDER | --mlflow FOLDER | --wandb FOLDER
-       python -m florhook view [RUN]... [-o FILE] [--serve [--port N]] [--open]
-                                                            curves, times, replays and sources as one HTML file
-       python -m florhook diff RUN RUN [--json]             what two runs differ in, and where their states part
-       python -m florhook verify [RUN | --all]              whether all that the runs have stored can be read back
-       python -m florhook shell RUN [--at epoch=7]          a Python prompt at a place of a run
-       python -m florhook gc [--dry-run] [--compact] [--max-bytes N] [--delete RUN]...
-                                                            gives back room: what no run needs, what a limit is short of
-       python -m florhook pin RUN [--at epoch=7] | unpin RUN     what gc and --max-bytes never remove
-       python -m florhook push                              uploads what is left, where the store is at a URL
-       python -m florhook doctor [-v] [script.py [args...]] what is recorded of a program; or whether it works here
-       python -m florhook sitedir                           the folder for PYTHONPATH that makes plain python record
-
-Records an unmodified program; after you have added a print, replays what it would have shown.
-
-options (each also as a variable, FLOR_MODE for --mode and so on):
-  --mode MODE        record (default), replay, resume, off
-  --home FOLDER      the store (default: .florhook in the working folder), or a URL: s3://bucket/prefix
-  --run RUN          which run to replay or resume: id, unique prefix or last (default)
-  --epsilon SHARE    the most that recording may add (default 0.0667); inf: every boundary
-  --workers N        replay processes (default 1), or auto: by cores or GPUs, and memory
-  --executor WHERE   where a replay's workers run: local (default), ray or slurm
-  --cluster CHOICE   which cluster, and options for it: ray://head:10001,num_gpus=1 or partition=gpu,timeout_min=120
-  --select CHOICE    which iterations to replay: epoch=3:5, epoch=::10, step=400:, by the loop variable's value,
-                     or by the iteration's number where the variable is no number
-  --at PLACE         resume before the iteration with that loop variable, epoch=7, as a new run of the program of now
-  --max-bytes N      the most that the store may take, 500M or 20G: older checkpoints are thinned out evenly
-  --log WHAT         what a replay prints: hindsight (default) or all
-  --plan             show what a replay would run and about how long that takes, and stop
-  --probe FILE:LINE:EXPRESSION [if CONDITION]
-                     show expressions before a line runs, as if you had added a print there
-  --until EXPRESSION the first iteration after which it is true; FILE:LINE:EXPRESSION asks before that line instead
-  --runs CHOICE      with florhook replay: ask several runs, also of older versions of the program: last:5, all,
-                     args:TEXT (in their arguments), or ids with commas
-  --monotone         the --until expression, once true, stays true: search by bisection
-  --stats FILE       write the figures of the run to FILE as JSON
-  --force            replay in spite of an edit that changes the program, or replay or resume with other arguments
-  --trust            replay a store that another user wrote
-  --help, --version
-also: FLOR_INCLUDE, FLOR_EXCLUDE: patterns of modules to treat as yours, or not; FLOR_KEY: the file of the key that
-signs what is recorded.
-"""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -97,8 +50,10 @@ def main(arguments: list[str] | None = None) -> None:
         flags, rest = split(words)
         if "version" in flags:
             print(f"florhook {__version__}")
-        elif "help" in flags:
-            print(HELP, end="")
+        elif "help" in flags or _asks_for_help(rest):
+            from .help import page_for
+
+            print(page_for(rest), end="")
         else:
             _dispatch(flags, rest)
     except FlorError as error:
@@ -112,7 +67,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c", "-"):
         name, equals, value = words[at].lstrip("-").partition("=")
-        name = {"h": "help", "V": "version", "max-bytes": "max_bytes"}.get(name, name)
+        name = SHORT.get(name, name)
         at += 1
         if words[at - 1] == "--":
             break
@@ -127,6 +82,13 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
         else:
             raise UsageError(f"unknown option {words[at - 1]}; see python -m florhook --help")
     return flags, words[at:]
+
+
+def _asks_for_help(rest: list[str]) -> bool:
+    """Whether it is the subcommand's help that is asked for; what follows a program of doctor's is the program's."""
+    if not rest or rest[0] not in (*SUBCOMMANDS, "replay") or _is_program(rest[0]):
+        return False
+    return not {"--help", "-h"}.isdisjoint(rest[1:2] if rest[0] == "doctor" else rest[1:])
 
 
 def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
@@ -144,6 +106,7 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     if not rest:
         raise UsageError("no program was named; see python -m florhook --help")
     if rest[0] in SUBCOMMANDS and not _is_program(rest[0]):
+        _tell_problem(settings)
         try:
             _subcommand(settings, rest)
             sys.stdout.flush()
@@ -167,9 +130,6 @@ def _replay(flags: dict[str, str], words: list[str]) -> None:
         merged["probe"] = "\0".join(probes)
     if names:
         merged["run"] = names[0]
-    if "help" in merged:
-        print(HELP, end="")
-        return
     settings = from_sources(os.environ, merged, Path.cwd())
     if settings.remote is not None:
         _reach(settings, reading=True)
@@ -205,6 +165,10 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         settings = from_sources(os.environ, {}, Path.cwd())
     if settings.remote is not None:
         _reach(settings, reading=settings.mode in ("replay", "resume"))
+    if settings.mode != "record":
+        if HASH_SEED in os.environ and not OURS & os.environ.keys():
+            pin_hash_seed()  # `pin_early` did not know of a mode in pyproject.toml: the variables are as they were
+        _tell_problem(settings)
     if os.environ.get("FLORHOOK_TASK"):
         from .replay.worker import run_worker
 
@@ -245,7 +209,7 @@ def _reach(settings: Settings, reading: bool) -> None:
         if reading:
             raise StoreError(f"{settings.home} cannot be made: {error.strerror}") from None
         return  # the recording will say so
-    if reading and not {"FLORHOOK_TASK", "FLORHOOK_RESUME"} & os.environ.keys():
+    if reading and not OURS & os.environ.keys():
         try:
             for problem in remote.refresh(settings.home):
                 _say(problem)
@@ -256,11 +220,16 @@ def _reach(settings: Settings, reading: bool) -> None:
 
 
 def _subcommand(settings: Settings, words: list[str]) -> None:
-    if settings.remote is not None and words[0] not in ("sitedir", "doctor"):
+    if settings.remote is not None and words[0] not in HERE:
         _reach(settings, reading=words[0] != "push")
     module, name = SUBCOMMANDS[words[0]]
     function = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     function(settings, words[1:])
+
+
+def _tell_problem(settings: Settings) -> None:
+    if settings.problem and not OURS & os.environ.keys():
+        _say(settings.problem)
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""One frozen Settings, from flags and FLOR_* variables; flags win."""
+"""One frozen Settings, from flags, FLOR_* variables and the project's pyproject.toml; the first that says it wins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .dataclass import dataclass
 from .errors import UsageError
+from .project import read_table
 
 MODES = ("record", "replay", "resume", "off")
 LOCAL = "local"  # where workers run if nothing else is said
@@ -23,6 +24,7 @@ class Settings:
     """What the user asked for. `home` is absolute; `epsilon` is a share of run time, infinity for every boundary.
 
     `max_bytes` are those of all pack files of the store. `remote` is the URL that the folder `home` stands for.
+    `configured` is the pyproject.toml that had a say, `problem` why one could not be read.
     """
 
     mode: str = "record"
@@ -47,6 +49,9 @@ class Settings:
     monotone: bool = False
     runs: str | None = None
     remote: str | None = None
+    quiet: bool = False
+    configured: str = ""
+    problem: str = ""
 
     @property
     def base(self) -> Path:
@@ -57,14 +62,24 @@ class Settings:
 def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path) -> Settings:
     """`flags` maps the names of options that were given, without dashes, to their text ("" for switches).
 
-    Several probes are separated by NUL.
+    Several probes are separated by NUL. Paths in a pyproject.toml count from its folder, all others from `cwd`.
     """
+    table = read_table(cwd)
+
+    def given(name: str) -> str | None:
+        return flags.get(name) or environ.get(f"FLOR_{name.upper()}")
 
     def text(name: str, default: str) -> str:
-        return flags.get(name) or environ.get(f"FLOR_{name.upper()}") or default
+        return given(name) or table.values.get(name) or default
 
     def source(name: str) -> str:
-        return f"--{name.replace('_', '-')}" if flags.get(name) else f"FLOR_{name.upper()}"
+        if flags.get(name):
+            return f"--{name.replace('_', '-')}"
+        variable = f"FLOR_{name.upper()}"
+        return table.source(name) if name in table.values and not environ.get(variable) else variable
+
+    def base(name: str) -> Path:
+        return Path(table.folder) if name in table.values and not given(name) else cwd
 
     def one_of(name: str, allowed: tuple[str, ...]) -> str:
         value = text(name, allowed[0])
@@ -77,7 +92,7 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
     remote = _url(home, source("home")) if "://" in home else None
     return Settings(
         mode=one_of("mode", MODES),
-        home=cwd / home if remote is None else _cache(environ) / folder_of(remote),
+        home=base("home") / home if remote is None else _cache(environ) / folder_of(remote),
         remote=remote,
         run=text("run", "last"),
         epsilon=_epsilon(text("epsilon", ""), source("epsilon")),
@@ -86,11 +101,11 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         cluster=text("cluster", "") or None,
         select=text("select", "") or None,
         log=one_of("log", LOGS),
-        stats=cwd / stats if stats else None,
+        stats=base("stats") / stats if stats else None,
         at=text("at", "") or None,
         max_bytes=byte_count(text("max_bytes", ""), source("max_bytes")),
-        include=_patterns(environ.get("FLOR_INCLUDE", "")),
-        exclude=_patterns(environ.get("FLOR_EXCLUDE", "")),
+        include=_patterns(text("include", "")),
+        exclude=_patterns(text("exclude", "")),
         force="force" in flags,
         trust="trust" in flags,
         plan="plan" in flags,
@@ -98,6 +113,9 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
         until=flags.get("until"),
         monotone="monotone" in flags,
         runs=flags.get("runs"),
+        quiet="quiet" in flags or text("quiet", "").lower() not in ("", "0", "false", "no"),
+        configured=table.path,
+        problem=table.problem,
     )
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -15,19 +16,50 @@ from pathlib import Path
 from ..activate import sitedir
 from ..begin import staging_limit
 from ..settings import Settings, without_password
+from ..store.keys import key_path, load_key
 from ..store.memory import available_bytes
 from ..store.store import Store
+from ..store.verify import Verifier
 
 OLDEST, NEWEST = (3, 10), (3, 13)  # the Pythons that the tests run under
 NEEDED = ("psutil", "xxhash", "zstandard")
-OPTIONAL = (
-    "torch", "numpy", "pandas", "scipy", "scikit-learn", "tqdm", "transformers", "accelerate", "lightning",
-    "pytorch-lightning", "skorch", "pytorch-ignite", "numba", "IPython",
-)  # fmt: skip
+EXTRAS = {  # of ours, with what they are for
+    "rich": ("rich", "a coloured bar while a replay runs"),
+    "pandas": ("pandas", "florhook.dataframe"),
+    "pyarrow": ("parquet", "florhook logs --parquet"),
+    "tensorboard": ("tensorboard", "florhook export --tensorboard"),
+    "mlflow": ("mlflow", "florhook export --mlflow"),
+    "wandb": ("wandb", "florhook export --wandb"),
+    "fsspec": ("remote", "a store at a URL"),
+    "s3fs": ("remote", "a store at an s3:// URL"),
+    "ray": ("ray", "florhook replay --executor ray"),
+    "submitit": ("slurm", "florhook replay --executor slurm"),
+}
+LIBRARIES = {  # what of it florhook knows
+    "torch": "tensors, modules, optimizers, random states, compiled functions",
+    "numpy": "arrays, random states",
+    "pandas": "frames",
+    "scipy": "sparse arrays",
+    "scikit-learn": "estimators",
+    "tqdm": "bars around loops",
+    "transformers": "the loop of Trainer",
+    "accelerate": "launches of several ranks",
+    "lightning": "its training loops",
+    "pytorch-lightning": "its training loops",
+    "skorch": "its training loop",
+    "pytorch-ignite": "the loop of Engine",
+    "numba": "compiled functions are left alone",
+    "IPython": "the prompt of florhook shell",
+}
 PROGRAM = "for number in range(3):\n    print(number)\n"
 PRINTED = "0\n1\n2\n"
+ITERATIONS = 3
 PATIENCE = 60.0  # seconds
 GIGABYTE = 1e9
+MEGABYTE = 1e6
+BLOCK = bytes(4_000_000)
+MOST_WRITTEN, LONGEST_WRITING = 64e6, 1.0  # bytes, seconds
+SLOW = 50e6  # bytes a second, with which checkpoints of a model of some size are left out
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -37,12 +69,27 @@ def findings(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "starting without a changed command (florhook sitedir)", _self_activation()
     stands_for = f"; it stands for {without_password(settings.remote)}" if settings.remote else ""
     yield "store", _store(settings.home) + stands_for
+    yield "disk", _disk(settings.home)
+    yield (
+        "settings",
+        f"from {settings.configured}" if settings.configured else "no [tool.florhook] in a pyproject.toml",
+    )
+    yield "key", _key()
     yield (
         "memory",
         f"{_size(available_bytes())} free, of which recording takes at most {_size(staging_limit())}",
     )
     yield "packages that florhook needs", _versions(NEEDED)
-    yield "packages that it knows", _versions(OPTIONAL)
+    for name, (extra, purpose) in EXTRAS.items():
+        missing = f"not installed, pip install 'florhook[{extra}]'"
+        yield f"optional package {name}", f"{_version(name) or missing} ({purpose})"
+    for name, known in LIBRARIES.items():
+        if _version(name):
+            yield f"library {name}", f"{_version(name)} ({known})"
+    yield (
+        "libraries that it knows and that are not installed",
+        ", ".join(name for name in LIBRARIES if not _version(name)) or "none",
+    )
 
 
 def _python() -> str:
@@ -84,33 +131,73 @@ def _tried(command: list[str], changes: Mapping[str, str]) -> str:
             return f"does not work (exit code {done.returncode}: {last})"
         if done.stderr:
             return f"does not work ({done.stderr.strip().splitlines()[-1].removeprefix('florhook: ')})"
-        return "works" if _has_run(home) else "does not work (the program ran, and was not recorded)"
+        problem = _problem_of(home)
+        return f"does not work ({problem})" if problem else "works"
 
 
-def _has_run(home: Path) -> bool:
-    """Whether a store holds a run that its writer has finished."""
+def _problem_of(home: Path) -> str:
+    """What is wrong with the recording of the small program, if anything: of the hook or of the writer."""
     if not home.is_dir():
-        return False
+        return "the program ran, and was not recorded"
     with Store.open(home) as store:
         runs = store.runs()
-        return bool(runs) and store.wait(runs[0], PATIENCE)
+        if not runs or not store.wait(runs[0], PATIENCE):
+            return f"its writer did not come to an end in {PATIENCE:.0f} s"
+        run = store.runs()[0]
+        if [loop.iterations for loop in store.contexts(run)] != [ITERATIONS]:
+            return "the hook did not see the program's loop"
+        report = Verifier(store).run(run)
+    if not report.checkpoints:
+        return "the writer did not store a checkpoint"
+    return "what the writer stored cannot be read back" if report.damages else ""
 
 
 def _folder_of_florhook() -> str:
     return str(Path(__file__).resolve().parent.parent.parent)
 
 
+def _existing(home: Path) -> Path:
+    """What exists of a path."""
+    while not home.exists() and home != home.parent:
+        home = home.parent
+    return home
+
+
 def _store(home: Path) -> str:
     """Nothing is made here: what exists of the path says whether the rest can be made."""
-    existing = home
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    existing = _existing(home)
     if not existing.is_dir():
         return f"{home} cannot be made: {existing} is no folder"
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"{home} cannot be written: no permission in {existing}"
     state = "can be written" if existing == home else "is not there yet and can be made"
     return f"{home} {state}, {_size(shutil.disk_usage(existing).free)} free"
+
+
+def _disk(home: Path) -> str:
+    """How fast the store's place takes bytes, by a file without a name that is written and synced."""
+    try:
+        with tempfile.TemporaryFile(dir=_existing(home), buffering=0) as file:
+            written, began = 0, time.perf_counter()
+            while written < MOST_WRITTEN and time.perf_counter() - began < LONGEST_WRITING:
+                written += file.write(BLOCK)
+            os.fsync(file.fileno())
+            rate = written / (time.perf_counter() - began)
+    except OSError as error:
+        return f"cannot be tried: {error.strerror}"
+    slow = "; slow: many checkpoints may be left out, --home names another place" if rate < SLOW else ""
+    return f"{rate / MEGABYTE:.0f} MB/s, of {written / MEGABYTE:.0f} MB written and synced{slow}"
+
+
+def _key() -> str:
+    """Whether there is one that signs what is recorded."""
+    try:
+        path = key_path()
+    except RuntimeError as error:
+        return f"there is no place for one ({error}); FLOR_KEY names a file"
+    if load_key() is not None:
+        return f"{path}, which signs what is recorded"
+    return f"{path} is {'no key that can be read' if path.exists() else 'not there yet, the first recording makes it'}"
 
 
 def _versions(names: tuple[str, ...]) -> str:

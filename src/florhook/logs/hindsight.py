@@ -84,7 +84,7 @@ class ReplayOutput:
         self._out = io.BufferedWriter(io.FileIO(self.descriptor, "w"))
         self.torn = False  # what several processes had printed is not what this one prints
         self._encoding, self._errors = "utf-8", "strict"
-        self._by_line = False
+        self._by_line = self._at_once = False
 
     def install(self) -> None:
         """From here on, descriptor 1 leads nowhere: children and C code do not write among our lines."""
@@ -93,6 +93,7 @@ class ReplayOutput:
             return
         self._encoding, self._errors = old.encoding, old.errors or "strict"
         self._by_line = bool(getattr(old, "line_buffering", False))
+        self._at_once = bool(getattr(old, "write_through", False))  # python -u, which keeps the other one off
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)
@@ -174,7 +175,7 @@ class ReplayOutput:
         if self.printed.left_out:
             data = self._less_what_was_printed(data)
         self._out.write(data)
-        if self.ending or (self._by_line and "\n" in text):
+        if self.ending or self._at_once or (self._by_line and "\n" in text):
             self._out.flush()
 
     def _less_what_was_printed(self, data: bytes) -> bytes:

@@ -22,6 +22,7 @@ import xxhash
 from ..dataclass import dataclass, field
 from ..errors import RefusedError
 from .attempt import Attempt
+from .display import Display
 from .items import Item
 from .share import KEPT, Part
 
@@ -58,6 +59,7 @@ class Hand:
 
     process: Process
     sock: socket.socket
+    number: int
     held: int | None
     said: bytes = b""
     report: dict[str, Any] = field(default_factory=dict)
@@ -80,9 +82,11 @@ class Pool:
         folder: Path,
         start: Callable[[dict[str, Any], int, int], Process],
         close: Callable[[], None] = lambda: None,
+        display: Display | None = None,
     ) -> None:
         """`close` is called when no more workers will be started."""
         self.items, self.folder, self._start, self.close = tuple(items), folder, start, close
+        self._display = display or Display()
         self._ahead = deque(range(1, len(items)))  # not taken yet
         self._done: set[int] = set()
         self._deaths: Counter[int] = Counter()
@@ -115,8 +119,8 @@ class Pool:
             part = Part(self.items, first, str(self.folder))
             task = {"status": theirs.fileno(), "share": part.as_task()}
             process = self._start(task, _stdin(), self._numbers)
+        hand = Hand(process, ours, self._numbers, first)
         self._numbers += 1
-        hand = Hand(process, ours, first)
         self._hands.append(hand)
         self._selector.register(ours, selectors.EVENT_READ, hand)
 
@@ -130,6 +134,8 @@ class Pool:
             message = json.loads(line)
             if "next" in message:
                 self._answer(hand, message["next"])
+            elif "ran" in message:
+                self._display.ran(hand.number, message["ran"])
             else:
                 hand.report = message
         if not said:
@@ -188,13 +194,14 @@ class Pool:
         self.printed += len(data)
         self.digest.update(data)
         left = memoryview(data)
-        while left:
-            try:
-                left = left[os.write(1, left) :]
-            except OSError as error:
-                if error.errno != errno.EBADF:  # there is no standard output
-                    raise
-                return
+        with self._display.giving_way(data):
+            while left:
+                try:
+                    left = left[os.write(1, left) :]
+                except OSError as error:
+                    if error.errno != errno.EBADF:  # there is no standard output
+                        raise
+                    return
 
     def _end(self) -> Attempt:
         """One report of all: the last item's worker says how the program ended."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from ..store.rows import RunRow
 from ..store.store import Store, settle
 from .account import Gathering
 from .attempt import Attempt
+from .display import Display, Plan, display_for
 from .estimate import Estimate
 from .group import Folder, Group
 from .items import Item, divide
@@ -84,13 +85,15 @@ def replay(target: Target, settings: Settings, versions: Versions | None = None)
     group = None if rank is None else Group(settings.home / "replays" / rank.launch, rank, question.others)
     if group is not None and settings.executor != LOCAL:
         raise UsageError(f"--executor {settings.executor} goes with runs of one process")
-    pool = None if group is not None else _pool(settings, question)
+    unseen = group is not None or settings.executor != LOCAL  # others write to the terminal, or tell nothing
+    display = display_for(settings.quiet or unseen, _plan(settings, question))
+    pool = None if group is not None else _pool(settings, question, display)
     if pool is None and settings.executor != LOCAL:
         sys.stderr.write("florhook: this replay is not divided: this machine does it\n")
     store.close()
     began, gathering = time.time(), Gathering(settings, run, question.versions, edits)
     with contextlib.closing(pool[0]) if pool is not None else contextlib.nullcontext():
-        attempt, workers = run_until_done(settings, question, group, pool)
+        attempt, workers = run_until_done(settings, question, group, pool, display=display)
     _compare_the_ends(attempt.report, edits, run)
     stats = _say_what_happened(attempt, edits, run)
     times = {"replay": new_id(), "started": began, "ended": time.time(), "select": settings.select}
@@ -128,6 +131,19 @@ def estimate(target: Target, settings: Settings) -> tuple[Estimate, int]:
         record = Record(store, question.run)
         plan = question.edits.question(record, selection_of(record, settings.select))
         return Estimate(record, plan), _most(settings, record)
+
+
+def _plan(settings: Settings, asked: Asked) -> Plan:
+    """For who shows how far a replay is; reads the record anew, in a thread."""
+
+    def plan() -> tuple[int, float, float]:
+        with Store.open(settings.home) as store:
+            record = Record(store, store.find(asked.run.id))
+            found = Estimate(record, asked.edits.question(record, selection_of(record, settings.select)))
+            counted = (each.iterations for each in found.loops if not each.loop.site.tight)
+            return sum(counted), found.around, found.seconds - found.around
+
+    return plan
 
 
 def asked(
@@ -214,7 +230,7 @@ def _refuse_unsafe(edits: Edits, settings: Settings) -> None:
     )
 
 
-def _pool(settings: Settings, asked: Asked) -> tuple[Pool, int] | None:
+def _pool(settings: Settings, asked: Asked, display: Display) -> tuple[Pool, int] | None:
     """Several workers, where there are several things to do; and how many."""
     edits, away = asked.edits, settings.executor != LOCAL
     if settings.workers == 1 and not away:
@@ -243,11 +259,11 @@ def _pool(settings: Settings, asked: Asked) -> tuple[Pool, int] | None:
         whole = {"avoid": [], "already": {}, **task}
         try:
             device = device_of(number, os.environ)
-            return _start_worker(asked, whole, folder / f"overlay-{number}", device, stdin)
+            return _start_worker(asked, whole, folder / f"overlay-{number}", device, display, stdin)
         finally:
             os.close(stdin)
 
-    return Pool(items, folder, start), count
+    return Pool(items, folder, start, display=display), count
 
 
 def _pool_away(settings: Settings, asked: Asked, items: list[Item], folder: Path) -> Pool:
@@ -272,6 +288,7 @@ def run_until_done(
     group: Group | None = None,
     pool: tuple[Pool, int] | None = None,
     more: Mapping[str, Any] | None = None,
+    display: Display | None = None,
 ) -> tuple[Attempt, int]:
     """Run workers until one gets through; each leaves out the checkpoints that the one before could not use.
 
@@ -279,9 +296,11 @@ def run_until_done(
     """
     avoid: list[str] = []
     already: dict[str, int] = {}
+    display = display or Display()
     if pool is not None:
         try:
-            return pool[0].run(pool[1]), pool[1]
+            with display.attempt(pool[1]):
+                return pool[0].run(pool[1]), pool[1]
         except TroubleError as trouble:
             sys.stderr.write(f"florhook: one process replays this ({trouble})\n")
             avoid += trouble.report.get("again", [])
@@ -297,7 +316,8 @@ def run_until_done(
         if place is not None:
             os.lseek(0, place, os.SEEK_SET)  # an attempt before may have read from it
         folder = None if group is None else group.attempt(number)
-        attempt = _run_worker(settings, asked, {"avoid": avoid, "already": already, **(more or {})}, folder)
+        task = {"avoid": avoid, "already": already, **(more or {})}
+        attempt = _run_worker(settings, asked, task, folder, display)
         if "again" not in attempt.report:
             return attempt, 1
         _forget_lines(attempt)
@@ -314,7 +334,9 @@ def run_until_done(
     )
 
 
-def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: Folder | None) -> Attempt:
+def _run_worker(
+    settings: Settings, asked: Asked, task: dict[str, Any], folder: Folder | None, display: Display
+) -> Attempt:
     overlay = settings.home / "replays" / new_id() if folder is None else folder.overlay
     kept = overlay.parent / f"{overlay.name}-{asked.run.rank}.kept"
     overlay.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -324,12 +346,11 @@ def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: 
     if folder is not None:
         task["ranks"] = folder.as_task()
         address = folder.address()
-    with _interrupts_left_to_the_worker():
-        worker = _start_worker(asked, task, overlay, address)
+    with _interrupts_left_to_the_worker(), display.attempt(1):
+        worker = _start_worker(asked, task, overlay, address, display)
         os.close(write)
         with os.fdopen(read, "rb") as reports:
-            text = reports.readline()
-        report = json.loads(text) if text else {}
+            report = _report(reports, display)
         if folder is not None and "again" in report:  # the worker stands still
             report["again"] = folder.halt()
             worker.kill()
@@ -337,6 +358,16 @@ def _run_worker(settings: Settings, asked: Asked, task: dict[str, Any], folder: 
     if folder is not None and status == 0 and not folder.wait_for_the_end():
         report["again"] = folder.halt()
     return Attempt(status, report, [kept])
+
+
+def _report(lines: Iterable[bytes], display: Display) -> dict[str, Any]:
+    """The first that is more than a count of iterations; nothing where the worker has died."""
+    for line in lines:
+        message: dict[str, Any] = json.loads(line)
+        if "ran" not in message:
+            return message
+        display.ran(0, message["ran"])
+    return {}
 
 
 def _keep_lines(
@@ -397,16 +428,23 @@ def _place_in_stdin() -> int | None:
 
 
 def _start_worker(
-    asked: Asked, task: dict[str, Any], overlay: Path, more: Mapping[str, str], stdin: int | None = None
+    asked: Asked,
+    task: dict[str, Any],
+    overlay: Path,
+    more: Mapping[str, str],
+    display: Display,
+    stdin: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """One that has a standard input of its own does not belong to the terminal's foreground, either."""
     overlay.mkdir(parents=True, mode=0o700, exist_ok=True)
-    task = {**task, **_about(asked), "overlay": str(overlay)}
+    task = {**task, **_about(asked), "overlay": str(overlay), "progress": display.wanted}
     offline = trackers.environment(overlay / trackers.SCRATCH, os.environ, asked.trackers)
     environment = {**os.environ, **offline, **more, **_hash_seed(asked.run)}
     return subprocess.Popen(
         [sys.executable, *sys.orig_argv[1:]],
         stdin=stdin,
+        stdout=display.stdout,
+        stderr=display.stderr,
         env={**environment, "FLORHOOK_TASK": json.dumps(task)},
         pass_fds=[task["status"]],
         start_new_session=stdin is not None,

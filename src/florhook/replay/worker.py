@@ -11,6 +11,7 @@ import os
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -55,6 +56,7 @@ from .versions import Versions, file_now
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 NO_PROCESS = 0  # no process has this number
 TORN = "the first lines come from several processes, and one process prints others"
+TELL_EVERY = 0.2  # seconds
 AGAIN = 75  # exit status: run again without the checkpoints of the site in the report
 
 
@@ -80,6 +82,7 @@ class Worker:
 
     def __init__(self, target: Target, settings: Settings, task: dict[str, Any]) -> None:
         self.target, self.settings, self.task = target, settings, task
+        self._told = 0.0  # when the supervisor was told how far the replay is
         self.store = Store.open(settings.home, trust=settings.trust)
         self.record = Record(self.store, self.store.find(task["run"]))
         self.folder = Folder.from_task(task["ranks"]) if "ranks" in task else None
@@ -164,6 +167,8 @@ class Worker:
         if isinstance(replayer, Searcher):
             replayer.look_for(Inquiry.from_task(self.task["search"]), self.tell)
         replayer.on_work = self.collections.end
+        if self.task.get("progress"):
+            replayer.on_main_iteration = self.ran
 
     # What the parts call -------------------------------------------------------------------------------------
 
@@ -256,6 +261,13 @@ class Worker:
         figures = _figures(self.replayer, self.output)
         self._report({"ended": True, "exit_code": exit_code, "reached": self._reached(), **figures})
         os._exit(exit_code)
+
+    def ran(self, count: int) -> None:
+        """So many iterations of main loops have run."""
+        now = time.perf_counter()
+        if now - self._told >= TELL_EVERY and os.getpid() == self.replayer.pid:
+            self._told = now
+            os.write(self.task["status"], json.dumps({"ran": count}).encode() + b"\n")
 
     def found(self, text: str) -> None:
         """What is looked for is true at the place that runs now."""

@@ -91,6 +91,8 @@ class Replayer(Tracker):
         self.on_end: Callable[[], None] = lambda: None  # the record goes no further
         self.found: Callable[[str], None] = lambda text: None  # an expression that was looked for is true
         self.on_work: Callable[[], None] = lambda: None  # at each loop that is more than a part of the start
+        self.on_main_iteration: Callable[[int], None] = lambda count: None  # with how many have run so far
+        self.in_main = 0  # iterations of main loops that have run
         self.left_early = 0  # iterations, after their last probe
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
         self.verifier = Verifier(program, record, Readings(*times_of(record)))
@@ -185,7 +187,7 @@ class Replayer(Tracker):
             turn.stepping = False
             return False
         context.position += 1
-        self.executed += 1
+        self._ran(context, turn)
         turn.stepping = True
         return True
 
@@ -401,13 +403,19 @@ class Replayer(Tracker):
                 yield itertools.islice(flow, 1)
                 if context.begun == before:
                     return
-                self.executed += 1
+                self._ran(context, turn)
         except GeneratorExit:
-            self.executed += 1
+            self._ran(context, turn)
             context.broken = True
         finally:
             if not turn.stopped and type(context.iterable) is not range:
                 context.iterable = None  # as in a recording: it lives no longer than plainly
+
+    def _ran(self, context: Context, turn: Turn) -> None:
+        self.executed += 1
+        if context.parent is None and turn.loop is not None:
+            self.in_main += 1
+            self.on_main_iteration(self.in_main)
 
     @compiled.aside
     def _boundary(self, context: Context, turn: Turn, frame: FrameType) -> bool:
