@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..dataclass import asdict, replace
@@ -22,9 +22,9 @@ from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
-from ..logs.kept import KeptLines
+from ..logs.kept import KeptLines, Logged
 from ..record import LISTING, as_recorded, watch
-from ..runtime import entropy, probes, trackers
+from ..runtime import entropy, loggers, probes, trackers
 from ..runtime.cells import CellProgram, is_cell
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
@@ -159,6 +159,7 @@ class Worker:
         if isinstance(replayer, Searcher):
             replayer.look_for(Inquiry.from_task(self.task["search"]), self.tell)
         replayer.on_work = self.collections.end
+        replayer.on_heard = self.heard
 
     # What the parts call -------------------------------------------------------------------------------------
 
@@ -241,6 +242,22 @@ class Worker:
         figures = _figures(self.replayer, self.output)
         self._report({"ended": True, "exit_code": exit_code, "reached": self._reached(), **figures})
         os._exit(exit_code)
+
+    def heard(self, kind: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        """The program hands something to a library that logs."""
+        output = self.output
+        if kind == loggers.LOGGING:
+            output.overheard = ""
+            return
+
+        def said() -> tuple[str, Logged] | None:
+            found = loggers.said(kind, arguments, frame, self.program.user_modules)
+            if found is None:
+                return None
+            return found.text, (found.via, found.head, found.place, found.named)
+
+        output.logged(said)
+        output.overheard = None
 
     def found(self, text: str) -> None:
         """What is looked for is true at the place that runs now."""

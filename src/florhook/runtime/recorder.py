@@ -32,6 +32,7 @@ from .budget import SPENT, Block, Budget
 from .contention import Contention
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
+from .logged import Logged
 from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
@@ -162,6 +163,7 @@ class Recorder(Tracker):
         self.asleep: list[weakref.ref[set[Any]]] = []  # not empty while one runs that is not looked at
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
+        self.logged = Logged(self)
         self.files: OpenedFiles | None = None
         self.agreement: Agreement | None = None  # of several ranks
         self.entries: dict[int, int] = {}  # by site, for them
@@ -277,6 +279,26 @@ class Recorder(Tracker):
             return
         except Exception as error:
             self.stop(error)
+
+    def heard(self, kind: str, *arguments: Any, frame: FrameType | None = None) -> None:
+        """The program hands something to a library that logs. Whatever fails here, that line alone is not kept."""
+        if not self.active or compiled.is_compiling():
+            return
+        with contextlib.suppress(Exception):
+            self._hear(kind, arguments, frame or sys._getframe(1))
+
+    @compiled.aside
+    def _hear(self, kind: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        began = time.perf_counter()
+        is_full = self.logged.take(kind, arguments, frame)
+        if threading.get_ident() != self.main_thread:
+            return
+        if is_full:
+            self._flush_output()
+        if self.halted is None:
+            seconds = time.perf_counter() - began
+            self.hooked += seconds
+            self.budget.spent += seconds
 
     # The life of a loop --------------------------------------------------------------------------------------
 
@@ -599,6 +621,7 @@ class Recorder(Tracker):
             text = "".join(self._output)
             self._output.clear()
             self.recording.rows("output", [(self.written - len(text), text)])
+        self.recording.rows("logged", self.logged.taken())
 
     # Checkpoints ---------------------------------------------------------------------------------------------
 
