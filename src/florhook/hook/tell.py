@@ -15,11 +15,13 @@ Things that don't work: wrapping it, which puts a frame of ours into each traceb
 """  # noqa: E501  two columns
 
 from __future__ import annotations
+import __future__
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator, Sequence
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 from .quiet import without_syntax_warnings
@@ -46,57 +48,75 @@ def telling(
     `begin` and `end` are the arguments of the calls, as they would stand in the function: `'logging', record`.
     """
     with without_syntax_warnings():
-        tree, plain = _parsed(function, lines)
-        if tree is None or plain is None or not _same(plain, function.__code__):
-            return None
-        definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-        called = {node.id for node in ast.walk(_call(begin)) if isinstance(node, ast.Name)}
-        if not called <= set(plain.co_varnames[: _parameters(plain)]):
-            return None
-        _put_in(definition, begin, end)
-        code = _found(compile(tree, plain.co_filename, "exec", dont_inherit=True), plain)
+        for imports in _imports(lines):
+            tree, plain = _parsed(function, lines, imports)
+            if tree is not None and plain is not None and _same(plain, function.__code__):
+                return _told(tree, plain, teller, begin, end)
+    return None
+
+
+def _told(tree: ast.Module, plain: CodeType, teller: object, begin: str, end: str) -> CodeType | None:
+    called = {node.id for node in ast.walk(_call(begin)) if isinstance(node, ast.Name)}
+    if not called <= set(plain.co_varnames[: _parameters(plain)]):
+        return None
+    definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    _put_in(definition, begin, end)
+    code = _compiled(tree, plain)
     if code is None or code.co_freevars != plain.co_freevars:
         return None
     return code.replace(co_consts=tuple(teller if each == TELLER else each for each in code.co_consts))
 
 
-def _parsed(function: FunctionType, lines: Sequence[str]) -> tuple[ast.Module | None, CodeType | None]:
+def _imports(lines: Sequence[str]) -> Iterator[str]:
+    """One line with what a module imports: nothing, the statements that are not indented, all.
+
+    Python 3.11 and 3.12 compile a call of what was imported by the module in another way. Whether an indented statement
+    is the module's is not told without reading all of it, which takes long; the right guess gives the same code.
+    """
+    text = "".join(lines)
+    yield ""
+    yield _joined(text, "")
+    yield _joined(text, "[ \\t]*")
+
+
+def _joined(text: str, indentation: str) -> str:
+    """The `import` statements of a text, those in a bracket of several lines too."""
+    pattern = rf"^{indentation}((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[\w., \t]+))"
+    names = []
+    for match in re.finditer(pattern, text, re.MULTILINE):
+        try:
+            (statement,) = ast.parse(match[1].strip()).body
+        except (SyntaxError, ValueError):  # of a docstring
+            continue
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            names += [each.asname or each.name.partition(".")[0] for each in statement.names]
+    names = [name for name in dict.fromkeys(names) if name != "*"]
+    return f"import {', '.join(names)}\n" if names else ""
+
+
+def _parsed(
+    function: FunctionType, lines: Sequence[str], imports: str
+) -> tuple[ast.Module | None, CodeType | None]:
     """The tree of the function alone, at its place in the file, and what the compiler makes of it."""
     code = function.__code__
     first = code.co_firstlineno
     last = max(line for _, _, line in code.co_lines() if line is not None)
     outer = function.__qualname__.rpartition(".")[0].rpartition(".")[2]  # names with two underscores need it
     indented = first <= len(lines) and lines[first - 1][:1].isspace()
-    front = [f"class {outer}:\n"] if indented and outer.isidentifier() else []
-    if imports := _imported(
-        function
-    ):  # Python 3.11 and 3.12 compile a call of what was imported in another way
-        front.insert(0, f"import {', '.join(imports)}\n")
+    front = [imports, f"class {outer}:\n" if indented and outer.isidentifier() else ""]
     for end in range(last, last + MOST_LINES):
         try:
             tree = ast.parse("".join([*front, *lines[first - 1 : end]]))
         except SyntaxError:
             continue
-        ast.increment_lineno(tree, first - 1 - len(front))
-        return tree, _found(compile(tree, code.co_filename, "exec", dont_inherit=True), code)
+        ast.increment_lineno(tree, first - 1 - sum(map(bool, front)))
+        return tree, _compiled(tree, code)
     return None, None
 
 
-def _imported(function: FunctionType) -> list[str]:
-    """The global names that it uses and that others have made."""
-    values = function.__globals__
-    used = ((name, values[name]) for name in function.__code__.co_names if name in values)
-    return [name for name, value in used if _is_of_another(value, values["__name__"])]
-
-
-def _is_of_another(value: Any, module: str) -> bool:
-    if issubclass(type(value), ModuleType):  # not to be asked for anything: it may be one that is loaded then
-        return True
-    return type(value) in (FunctionType, type) and value.__module__ != module
-
-
-def _found(outer: CodeType, like: CodeType) -> CodeType | None:
-    for code in _inside(outer):
+def _compiled(tree: ast.Module, like: CodeType) -> CodeType | None:
+    flags = like.co_flags & __future__.annotations.compiler_flag
+    for code in _inside(compile(tree, like.co_filename, "exec", flags, dont_inherit=True)):
         if (code.co_name, code.co_firstlineno) == (like.co_name, like.co_firstlineno):
             return code
     return None
@@ -142,5 +162,6 @@ def _put_in(definition: ast.FunctionDef, begin: str, end: str) -> None:
 def _placed(statement: ast.Expr, like: ast.stmt) -> ast.Expr:
     for node in ast.walk(statement):
         if isinstance(node, (ast.expr, ast.stmt)):
-            ast.copy_location(node, like)
+            node.lineno = node.end_lineno = like.lineno
+            node.col_offset = node.end_col_offset = like.col_offset
     return statement

@@ -73,7 +73,7 @@ class Logged:
         frame = frames.get(context.frame_id)
         if context.broken or frame is None or frame.f_code is not context.code:
             return False
-        if context.tells:
+        if context.site.kind == "for":  # its iterator tells
             return True
         first = context.site.line
         return first <= (frame.f_lineno or 0) <= self._end_of(context.site.key.partition(":")[0], first)
