@@ -6,13 +6,12 @@ import ast
 import json
 import sys
 import threading
-from dataclasses import astuple
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..store.rows import LoggedRow
 from .context import Context, by_address, labels_of
-from .loggers import LOGGED, LOGGING, said
+from .loggers import LOGGED, said
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -25,31 +24,45 @@ class Logged:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._rows: list[tuple[Any, ...]] = []
+        self.seconds = 0.0  # that it took
+        self._rows: list[LoggedRow] = []
         self._began: dict[int, list[int]] = {}  # by thread: what was printed before the records being handled
-        self._key: list[tuple[Context, int]] = []
+        # Not the contexts themselves, which would keep objects of the program alive.
+        self._key: list[tuple[int, int, int]] = []
         self._loops = "[]"
         self._ends: dict[str, dict[int, int]] = {}  # by module and line: the last line of a `while`'s body
+
+    def begins(self) -> None:
+        """A record of `logging` is about to be handled."""
+        self._began.setdefault(threading.get_ident(), []).append(self._recorder.written)
 
     def take(self, kind: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
         """A call of a library's; whether so many rows are there that they should be sent."""
         recorder, thread = self._recorder, threading.get_ident()
-        if kind == LOGGING:
-            self._began.setdefault(thread, []).append(recorder.written)
-            return False
         out = after = recorder.written
         if kind == LOGGED:
             out = self._began[thread].pop()
         found = said(kind, arguments, frame, recorder.program.user_modules)
         if found is not None:
-            row = LoggedRow(recorder.now(), out, after, self._around(thread, frame), *astuple(found))
-            self._rows.append(astuple(row))
+            around = self._around(thread, frame)
+            row = LoggedRow(
+                recorder.now(),
+                out,
+                after,
+                around,
+                found.via,
+                found.head,
+                found.place,
+                found.text,
+                found.named,
+            )
+            self._rows.append(row)
         return len(self._rows) >= AT_ONCE
 
     def taken(self) -> list[tuple[Any, ...]]:
         """The rows since the last time."""
         rows, self._rows = self._rows, []
-        return rows
+        return [tuple(vars(row).values()) for row in rows]  # `astuple` takes ten times as long
 
     def _around(self, thread: int, frame: FrameType) -> str:
         """The loops around, as far as they are known for certain; for other threads, those of the main thread."""
@@ -63,9 +76,10 @@ class Logged:
             known.append((context, context.begun))
         if not is_main:
             return json.dumps([_place(context, begun, None) for context, begun in known])
-        if known != self._key:
+        key = [(context.site_id, context.nth, begun) for context, begun in known]
+        if key != self._key:
             self._loops = json.dumps([_place(each, begun, frames[each.frame_id]) for each, begun in known])
-            self._key = known
+            self._key = key
         return self._loops
 
     def _runs_in(self, context: Context, frames: dict[int, FrameType]) -> bool:

@@ -24,6 +24,7 @@ from . import compiled, probes
 
 PLAIN = (bool, int, float, str, type(None))
 MOST_TEXT = 10_000  # characters of a message
+SHOWN = ("postfix", "text")  # what a progress bar shows until it shows something else
 LOGGING, LOGGED = "logging", "logged"  # a record is about to be handled, and has been
 
 

@@ -33,6 +33,7 @@ from .contention import Contention
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
 from .logged import Logged
+from .loggers import LOGGING, SHOWN
 from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
@@ -56,6 +57,7 @@ KNOWN_OF = 256 << 20  # bytes
 OF_RANK_0 = "rank 0 refused it for all"
 TOO_NEAR = "the last checkpoint was near"
 NEVER_WALKED = "the loop was not walked at its entry"
+LINES_SHARE = 0.5  # of what recording may add: if lines cost more, those of progress bars are left out
 OWN_START = 0.5  # seconds that a replay takes before the program begins
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 PATIENCE = 1.5  # seconds that the writer may take to finish when the program has ended, in any case
@@ -284,8 +286,16 @@ class Recorder(Tracker):
         """The program hands something to a library that logs. Whatever fails here, that line alone is not kept."""
         if not self.active or compiled.is_compiling():
             return
-        with contextlib.suppress(Exception):
-            self._hear(kind, arguments, frame or sys._getframe(1))
+        try:
+            if kind == LOGGING:
+                self.logged.begins()
+            elif kind not in SHOWN or self.everything or self._affords_more_lines():
+                self._hear(kind, arguments, frame or sys._getframe(1))
+        except Exception:
+            return
+
+    def _affords_more_lines(self) -> bool:
+        return self.logged.seconds < LINES_SHARE * self.budget.epsilon * self.now()
 
     @compiled.aside
     def _hear(self, kind: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
@@ -299,6 +309,7 @@ class Recorder(Tracker):
             seconds = time.perf_counter() - began
             self.hooked += seconds
             self.budget.spent += seconds
+            self.logged.seconds += seconds
 
     # The life of a loop --------------------------------------------------------------------------------------
 
