@@ -15,10 +15,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from ..dataclass import dataclass
 from ..hook.tell import function_of, telling
 from . import compiled, probes
 
