@@ -9,6 +9,7 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ..dataclass import astuple
 from ..store.rows import LoggedRow
 from .context import Context, by_address, labels_of
 from .loggers import LOGGED, said
@@ -45,24 +46,13 @@ class Logged:
         found = said(kind, arguments, frame, recorder.program.user_modules)
         if found is not None:
             around = self._around(thread, frame)
-            row = LoggedRow(
-                recorder.now(),
-                out,
-                after,
-                around,
-                found.via,
-                found.head,
-                found.place,
-                found.text,
-                found.named,
-            )
-            self._rows.append(row)
+            self._rows.append(LoggedRow(recorder.now(), out, after, around, *astuple(found)))
         return len(self._rows) >= AT_ONCE
 
     def taken(self) -> list[tuple[Any, ...]]:
         """The rows since the last time."""
         rows, self._rows = self._rows, []
-        return [tuple(vars(row).values()) for row in rows]  # `astuple` takes ten times as long
+        return [astuple(row) for row in rows]
 
     def _around(self, thread: int, frame: FrameType) -> str:
         """The loops around, as far as they are known for certain; for other threads, those of the main thread."""
