@@ -329,6 +329,7 @@ UNSEEN = """
             quiet.warning("%s", Counted())
             quiet.warning("epoch %d of %s", epoch, "two")
             quiet.warning("wrong %d", "x")
+            quiet.warning("")
         quiet.addHandler(Broken())
         quiet.warning("broken=1")
         quiet.handlers[:] = [Fails()]

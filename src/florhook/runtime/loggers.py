@@ -97,7 +97,7 @@ def said(kind: str, arguments: tuple[Any, ...], frame: FrameType, users: Collect
         (record,) = arguments
         where = f"{os.path.basename(record.pathname)}:{record.lineno}"
         text = _message(record)
-        return None if text is None else Said("logging", f"{record.levelname} {record.name}", where, text, "")
+        return None if not text else Said("logging", f"{record.levelname} {record.name}", where, text, "")
     via, *rest = arguments
     place = _place(frame, users)
     if kind == "text":
