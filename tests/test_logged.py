@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Flor
-from telling import known, record, rows_of, said, told
+from telling import known, rows_of, said, told
 
 from florhook.hook.tell import function_of, telling
 
@@ -385,7 +385,8 @@ def test_a_module_of_the_same_name(flor: Flor) -> None:
                 for name in data:
                     print("own", name)
         """)  # fmt: skip
-    record(flor, "from wandb.sdk.wandb_run import Run\nRun().log({'loss': 1})\n")
+    flor.write("train.py", "from wandb.sdk.wandb_run import Run\nRun().log({'loss': 1})\n")
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
     rows = rows_of(flor)
     assert [
         (row["text"], row["via"], row["name"] if "name" in row else row["loop name"]) for row in rows

@@ -106,7 +106,7 @@ def record_program(
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
     hook = watch(target, settings, program, entropy.guarded(keep_state))
-    hook.notices.update((name, entropy.guarded(do)) for name, do in trackers.noting(note).items())
+    hook.library_notices.update((name, entropy.guarded(do)) for name, do in trackers.noting(note).items())
     watch_torch(files, hook)
     run(target, program.transform, at_start, at_exit)
 
