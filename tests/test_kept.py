@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from florhook.logs.kept import KeptLines as Kept
-from florhook.logs.kept import Loop, common, publish, read, replays_of
+from florhook.logs.kept import Logged, Loop, common, publish, read, replays_of
 
 EPOCH: Loop = ("m::0", 0, 1, {"epoch": 1})
 STEPS: list[Loop] = [("m:f:0", 0, step, {"step": step}) for step in range(3)]
@@ -30,10 +30,10 @@ class Place:
         return kept
 
 
-def lines(path: Path) -> list[tuple[list[Loop], int, bool, str]]:
+def lines(path: Path) -> list[tuple[list[Loop], int, bool, str, Logged | None]]:
     """What is kept there, behind the line about the replay."""
     path.with_suffix(".whole").write_bytes(b"{}\n" + path.read_bytes())
-    return [row[:4] for row in read(path.with_suffix(".whole"))]
+    return [(*row[:4], row[5]) for row in read(path.with_suffix(".whole"))]
 
 
 def test_pieces_make_lines(tmp_path: Path) -> None:
@@ -52,12 +52,12 @@ def test_pieces_make_lines(tmp_path: Path) -> None:
     kept.take("no end", 11, True)
     kept.finish()
     assert lines(tmp_path / "kept") == [
-        ([EPOCH, STEPS[0]], 7, True, "a 1"),
-        ([EPOCH, STEPS[0]], 7, True, "b"),
-        ([EPOCH, STEPS[0]], 7, True, "c"),
-        ([EPOCH], 8, True, "de"),
-        ([], 9, False, "fg"),
-        ([], 11, True, "no end"),
+        ([EPOCH, STEPS[0]], 7, True, "a 1", None),
+        ([EPOCH, STEPS[0]], 7, True, "b", None),
+        ([EPOCH, STEPS[0]], 7, True, "c", None),
+        ([EPOCH], 8, True, "de", None),
+        ([], 9, False, "fg", None),
+        ([], 11, True, "no end", None),
     ]
     assert place.said == []
 
@@ -102,8 +102,24 @@ def test_replays_of_a_run(tmp_path: Path) -> None:
     found = replays_of(tmp_path, "run")
     assert [about["replay"] for about, _ in found] == ["c", "b"]
     assert list(read(found[1][1])) == [
-        ([], 0, True, "x", None),
-        ([EPOCH], 4, False, "y", ("m", 7)),
+        ([], 0, True, "x", None, None),
+        ([EPOCH], 4, False, "y", ("m", 7), None),
     ]
     assert found[1][1].stat().st_mode & 0o777 == 0o600
     assert replays_of(tmp_path, "other") == []
+
+
+def test_what_is_logged(tmp_path: Path) -> None:
+    """It stands between the printed lines, with the loops around it and what its library says."""
+    place = Place()
+    kept = place.keeper(tmp_path / "kept")
+    place.loops = [EPOCH]
+    kept.take("begun ", 7, True)
+    how = ("logging", "INFO root", "train.py:3", "")
+    kept.log("loss=1", how, 7, True)
+    kept.take("ended\n", 7, True)
+    kept.finish()
+    assert lines(tmp_path / "kept") == [
+        ([EPOCH], 7, True, "loss=1", how),
+        ([EPOCH], 7, True, "begun ended", None),
+    ]

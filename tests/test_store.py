@@ -342,7 +342,7 @@ def test_newer_format_is_refused(home: Path, begin: Callable[..., Recording]) ->
     db = sqlite3.connect(home / "catalog.sqlite")
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match=r"newer florhook \(format 99\); this one reads up to 3"):
+    with pytest.raises(StoreError, match=r"newer florhook \(format 99\); this one reads up to 4"):
         Store.open(home)
     recording = begin("run-2")
     assert not recording.finish(1.0, 0, {}, 10)

@@ -21,7 +21,7 @@ from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
 from .ranks import Rank, of_rank
-from .runtime import entropy, probes, quiet, trackers
+from .runtime import entropy, loggers, probes, quiet, trackers
 from .runtime.listing import as_row, files_below
 from .runtime.opened import TORCH, OpenedFiles
 from .runtime.patches import patches
@@ -106,7 +106,7 @@ def record_program(
     here = as_row(files_below(os.getcwd(), str(settings.home)))
     recording.rows("sources", [astuple(SourceRow(LISTING, "", here))])
     hook = watch(target, settings, program, entropy.guarded(keep_state))
-    hook.notices.update((name, entropy.guarded(do)) for name, do in trackers.noting(note).items())
+    hook.library_notices.update((name, entropy.guarded(do)) for name, do in trackers.noting(note).items())
     watch_torch(files, hook)
     run(target, program.transform, at_start, at_exit)
 
@@ -134,6 +134,11 @@ def watch(
         notice(entropy.NAMES)
     hook = finder.install(scope, program.transform)
     hook.notices.update(dict.fromkeys({*wanted, *entropy.LIBRARIES}, imported))
+    logging_ones = loggers.patches()
+    listen = entropy.guarded(lambda module: logging_ones[module]())
+    for module in logging_ones.keys() & sys.modules.keys():
+        listen(module)
+    hook.library_notices.update(dict.fromkeys(logging_ones, listen))
     return hook
 
 

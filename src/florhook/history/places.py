@@ -11,7 +11,7 @@ from ..replay.plan import Selection, value_or_number
 
 # Columns of a table that are no loop variables.
 RESERVED = frozenset(
-    {"text", "source", "replay", "rank", "time", "name", "value", "global_step", "iterations"}
+    {"text", "source", "replay", "rank", "time", "via", "place", "name", "value", "global_step", "iterations"}
 )
 Key = tuple[str, int, int, str]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dataclass import dataclass
 from ..errors import RefusedError
-from ..logs.values import Number, values_in
+from ..logs.values import Number
 from .lines import History, Line
 from .places import Key
 
@@ -25,7 +25,7 @@ class Value:
 
 
 def line_rows(history: History) -> Iterator[Row]:
-    """One row for each line: the loop variables, then `text`, `source`, `replay`, `rank` and `time`."""
+    """One row for each line: the loop variables, then `text`, `source`, `replay`, `rank`, `time`, `via` and `place`."""
     for line in history.lines:
         yield {**_cells(history, line), "text": line.text, **_facts(line)}
 
@@ -43,7 +43,14 @@ def value_rows(history: History, names: Sequence[str]) -> Iterator[Row]:
 
 
 def _facts(line: Line) -> Row:
-    return {"source": line.source, "replay": line.replay or None, "rank": line.rank, "time": line.time}
+    return {
+        "source": line.source,
+        "replay": line.replay or None,
+        "rank": line.rank,
+        "time": line.time,
+        "via": line.via,
+        "place": line.place or None,
+    }
 
 
 def _cells(history: History, line: Line) -> Row:
@@ -55,7 +62,7 @@ def values_of(history: History, names: Sequence[str]) -> list[Value]:
 
     A name that is not found as it stands is found whatever its case, and with spaces and hyphens for underscores.
     """
-    found = [Value(name, value, line) for line in history.lines for name, value in values_in(line.text)]
+    found = [Value(name, value, line) for line in history.lines for name, value in line.values]
     known = dict.fromkeys(value.name for value in found)
     wanted = {each for name in names for each in _matching(name, known)}
     return [value for value in found if not names or value.name in wanted]

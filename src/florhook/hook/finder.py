@@ -66,6 +66,7 @@ class Finder:
     def __init__(self, scope: Scope, transform: Transform) -> None:
         self.seen: list[tuple[str, str | None, Decision]] = []
         self.notices: dict[str, Callable[[str], None]] = {}  # what to call after a module was imported
+        self.library_notices: dict[str, Callable[[str], None]] = {}  # the same, unless it is the user's own
         self._scope = scope
         self._transform = transform
         self._strict = os.environ.get("FLOR_STRICT") == "1"
@@ -106,6 +107,8 @@ class Finder:
                 spec.loader = NoticingLoader(name, spec.loader.path, self.notices[name])
             elif decision.user and isinstance(spec.loader, SourceFileLoader):
                 spec.loader = InstrumentingLoader(name, spec.loader.path, self._transform, self._strict)
+            elif name in self.library_notices and type(spec.loader) is SourceFileLoader:
+                spec.loader = NoticingLoader(name, spec.loader.path, self.library_notices[name])
         except Exception as error:
             if self._strict:
                 raise

@@ -15,7 +15,7 @@ import xxhash
 
 from ..dataclass import dataclass
 from ..descriptors import high_copy
-from .kept import KeptLines
+from .kept import KeptLines, Logged, holds
 
 
 class Hindsight:
@@ -77,6 +77,7 @@ class ReplayOutput:
         self.ending = False  # nobody flushes any more
         self.quiet = 0  # what is written is no part of the run's output
         self.kept: KeptLines | None = None  # takes what hindsight statements write, too
+        self.overheard: str | None = None  # what they wrote since a library began to log
         self.comparable = self._in_step = comparable
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
@@ -132,10 +133,25 @@ class ReplayOutput:
                 self.kept.take(text, self.position, self.comparable)
                 if self.ending:
                     self.kept.flush()
+            if self.overheard is not None:
+                self.overheard += text
             self.printed.probes += 1
             if self.printed.probes > self.already.probes:
                 self._print(text)
         return len(text)
+
+    def logged(self, said: Callable[[], tuple[str, Logged] | None]) -> None:
+        """Something was handed to a library that logs; it is a line if a hindsight statement did that.
+
+        `said` gives the text and the rest of it, or None where nothing of it can be told. What the library has printed
+        itself is a line already.
+        """
+        with self.lock:
+            if self.quiet or not self.hindsight.depth or self.kept is None or not self.asked_for():
+                return
+            found = said()
+            if found is not None and not holds(self.overheard or "", found[0]):
+                self.kept.log(*found, self.position, self.comparable)
 
     def _own(self, text: str) -> None:
         """The program's own output: the record's text is printed in its place, which is what the run had printed."""

@@ -3,7 +3,8 @@
 A file of JSON: first an object that tells of the replay, then one list for each line, [loops, out, exact, text, at]: of
 each loop around, from outside in, [site, nth, iteration, labels]; how many characters the run had printed by then;
 whether that is exact, or about right since prints of the program were edited; and which statement printed it, [module,
-line], or null.
+line], or null. What was handed to a library that logs has a sixth item, [library, head, place, named], as the catalog
+has them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..descriptors import moved_up
 
 Loop = tuple[str, int, int, dict[str, Any]]  # site, nth, iteration, labels
 At = tuple[str, int]  # a statement that was added: module, line
+Logged = tuple[str, str, str, str]  # library, head, place, named
 AT_ONCE = 64  # lines that are written together
 
 
@@ -69,10 +71,14 @@ class KeptLines:
         except Exception as error:
             self._give_up(error)
 
-    def _take(self, text: str, out: int, exact: bool) -> None:
-        if self._pid != os.getpid():  # what was begun is the parent's
+    def _forget_the_parents(self) -> None:
+        """What was begun before a fork is the parent's."""
+        if self._pid != os.getpid():
             self._pid, self._text = os.getpid(), ""
             self._lines.clear()
+
+    def _take(self, text: str, out: int, exact: bool) -> None:
+        self._forget_the_parents()
         if not self._text:
             self._began = self._here(), out, exact
             self._statement = self._at()
@@ -88,6 +94,18 @@ class KeptLines:
         self._text = rest
         if len(self._lines) > AT_ONCE:
             self.flush()
+
+    def log(self, text: str, how: Logged, out: int, exact: bool) -> None:
+        """What was handed to a library that logs, as `take` has what is printed."""
+        if self._descriptor is None:
+            return
+        try:
+            self._forget_the_parents()
+            self._lines.append(json.dumps([self._here(), out, exact, text, self._at(), how]))
+            if len(self._lines) > AT_ONCE:
+                self.flush()
+        except Exception as error:
+            self._give_up(error)
 
     def _here(self) -> list[Loop]:
         stamp = self._stamp()
@@ -132,6 +150,12 @@ class KeptLines:
             error.strerror if isinstance(error, OSError) else None
         ) or f"{type(error).__name__}: {error}"
         self._failed(f"what this replay prints is not kept for florhook logs: {reason}")
+
+
+def holds(printed: str, text: str) -> bool:
+    """Whether a library has printed a text, in its own layout."""
+    words = text.split()
+    return bool(words) and all(word in printed for word in words)
 
 
 def common(one: list[Loop], other: list[Loop]) -> list[Loop]:
@@ -184,27 +208,35 @@ def replays_of(home: Path, run: str) -> list[tuple[dict[str, Any], Path]]:
     return sorted(found, key=lambda each: (each[0]["ended"], each[1].name))
 
 
-def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str, At | None]]:
+def read(path: Path) -> Iterator[tuple[list[Loop], int, bool, str, At | None, Logged | None]]:
     """The lines of a replay, as the module says. What is no line of ours is passed over."""
     with open(path, "rb") as file:
         file.readline()
         for row in file:
             match _parsed(row):
                 # The first releases kept no statement.
-                case [list(loops), int(out), bool(exact), str(text), *at] if all(map(_is_loop, loops)):
+                case [list(loops), int(out), bool(exact), str(text), *how] if all(map(_is_loop, loops)):
                     yield (
                         [(site, nth, iteration, labels) for site, nth, iteration, labels in loops],
                         out,
                         exact,
                         text,
-                        _statement(at),
+                        _statement(how[:1]),
+                        _logged(how[1:]),
                     )
 
 
-def _statement(rest: list[Any]) -> At | None:
-    match rest:
+def _statement(found: list[Any]) -> At | None:
+    match found:
         case [[str(module), int(line)]]:
             return module, line
+    return None
+
+
+def _logged(found: list[Any]) -> Logged | None:
+    match found:
+        case [[str(via), str(head), str(place), str(named)]]:
+            return via, head, place, named
     return None
 
 

@@ -24,9 +24,9 @@ from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
-from ..logs.kept import KeptLines
+from ..logs.kept import KeptLines, Logged
 from ..record import LISTING, as_recorded, watch
-from ..runtime import entropy, probes, trackers
+from ..runtime import entropy, loggers, probes, trackers
 from ..runtime.cells import CellProgram, is_cell
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
@@ -167,6 +167,7 @@ class Worker:
         if isinstance(replayer, Searcher):
             replayer.look_for(Inquiry.from_task(self.task["search"]), self.tell)
         replayer.on_work = self.collections.end
+        replayer.on_heard = self.heard
         if self.task.get("progress"):
             replayer.on_main_iteration = self.ran
 
@@ -268,6 +269,22 @@ class Worker:
         if now - self._told >= TELL_EVERY and os.getpid() == self.replayer.pid:
             self._told = now
             os.write(self.task["status"], json.dumps({"ran": count}).encode() + b"\n")
+
+    def heard(self, kind: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        """The program hands something to a library that logs."""
+        output = self.output
+        if kind == loggers.LOGGING:
+            output.overheard = ""
+            return
+
+        def said() -> tuple[str, Logged] | None:
+            found = loggers.said(kind, arguments, frame, self.program.user_modules)
+            if found is None:
+                return None
+            return found.text, (found.via, found.head, found.place, found.named)
+
+        output.logged(said)
+        output.overheard = None
 
     def found(self, text: str) -> None:
         """What is looked for is true at the place that runs now."""

@@ -266,6 +266,15 @@ def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dic
     return found
 
 
+def by_address(frame: FrameType | None) -> dict[int, FrameType]:
+    """A frame and those that called it, by address."""
+    found = {}
+    while frame is not None:
+        found[id(frame)] = frame
+        frame = frame.f_back
+    return found
+
+
 def marks_text(marks: int) -> str:
     """The ids of the marks in a bitmask of `harvest`, as "3,17"."""
     data = marks.to_bytes((marks.bit_length() + 7) // 8, "little")

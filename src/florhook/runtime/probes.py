@@ -63,6 +63,10 @@ def leave(site: int) -> None:
     pass
 
 
+def heard(kind: str, *arguments: Any) -> None:
+    """A library that logs was called (`loggers.py`)."""
+
+
 hindsight: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 # The form of a replay: these calls stand in code that was rewritten for one, or for a resumed run. What torch.compile
@@ -183,7 +187,7 @@ def stretch_leave(site: int) -> None:
 
 _INERT = {
     name: globals()[name]
-    for name in ("loop", "enter", "step", "leave", "hindsight", "handler", "__getattr__")
+    for name in ("loop", "enter", "step", "leave", "heard", "hindsight", "handler", "__getattr__")
 }
 
 
@@ -191,8 +195,10 @@ def use(new: object) -> None:
     """Let a recorder or a replayer take the calls."""
     if hasattr(new, "open"):
         globals().update(handler=new, step=stretch_step, leave=stretch_leave)
+        if hasattr(new, "heard"):
+            globals().update(heard=new.heard)
     else:
-        names = ("loop", "enter", "step", "leave")
+        names = ("loop", "enter", "step", "leave", "heard")
         globals().pop("__getattr__", None)
         globals().update({name: getattr(new, name) for name in names if hasattr(new, name)})
 

@@ -116,6 +116,10 @@ def _leave(site: int) -> None:
     _handler.leave(site, sys._getframe(2))
 
 
+def _heard(kind: str, *arguments: Any) -> None:
+    _handler.heard(kind, *arguments, frame=sys._getframe(2))
+
+
 # What is C from end to end -----------------------------------------------------------------------------------------
 
 
@@ -154,3 +158,4 @@ class _Calls:
     enter = partial(_audit, EVENT, _enter)
     step = _Step
     leave = partial(_audit, EVENT, _leave)
+    heard = partial(_audit, EVENT, _heard)

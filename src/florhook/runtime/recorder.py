@@ -32,6 +32,8 @@ from .budget import SPENT, Block, Budget
 from .contention import Contention
 from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
+from .logged import Logged
+from .loggers import LOGGING, SHOWN
 from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
@@ -55,6 +57,7 @@ KNOWN_OF = 256 << 20  # bytes
 OF_RANK_0 = "rank 0 refused it for all"
 TOO_NEAR = "the last checkpoint was near"
 NEVER_WALKED = "the loop was not walked at its entry"
+LINES_SHARE = 0.5  # of what recording may add: if lines cost more, those of progress bars are left out
 OWN_START = 0.5  # seconds that a replay takes before the program begins
 FLUSH = 0.5  # seconds of a run that may be missing in the record if it is killed
 PATIENCE = 1.5  # seconds that the writer may take to finish when the program has ended, in any case
@@ -162,6 +165,7 @@ class Recorder(Tracker):
         self.asleep: list[weakref.ref[set[Any]]] = []  # not empty while one runs that is not looked at
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
+        self.logged = Logged(self)
         self.files: OpenedFiles | None = None
         self.agreement: Agreement | None = None  # of several ranks
         self.entries: dict[int, int] = {}  # by site, for them
@@ -277,6 +281,35 @@ class Recorder(Tracker):
             return
         except Exception as error:
             self.stop(error)
+
+    def heard(self, kind: str, *arguments: Any, frame: FrameType | None = None) -> None:
+        """The program hands something to a library that logs. Whatever fails here, that line alone is not kept."""
+        if not self.active or compiled.is_compiling():
+            return
+        try:
+            if kind == LOGGING:
+                self.logged.begins()
+            elif kind not in SHOWN or self.everything or self._affords_more_lines():
+                self._hear(kind, arguments, frame or sys._getframe(1))
+        except Exception:
+            return
+
+    def _affords_more_lines(self) -> bool:
+        return self.logged.seconds < LINES_SHARE * self.budget.epsilon * self.now()
+
+    @compiled.aside
+    def _hear(self, kind: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        began = time.perf_counter()
+        is_full = self.logged.take(kind, arguments, frame)
+        if threading.get_ident() != self.main_thread:
+            return
+        if is_full:
+            self._flush_output()
+        if self.halted is None:
+            seconds = time.perf_counter() - began
+            self.hooked += seconds
+            self.budget.spent += seconds
+            self.logged.seconds += seconds
 
     # The life of a loop --------------------------------------------------------------------------------------
 
@@ -599,6 +632,7 @@ class Recorder(Tracker):
             text = "".join(self._output)
             self._output.clear()
             self.recording.rows("output", [(self.written - len(text), text)])
+        self.recording.rows("logged", self.logged.taken())
 
     # Checkpoints ---------------------------------------------------------------------------------------------
 

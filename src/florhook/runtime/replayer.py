@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -27,7 +28,7 @@ from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
 from . import compiled
 from .clock import Readings
-from .context import Context, Tracker, flow_of, labels_of
+from .context import Context, Tracker, by_address, flow_of, labels_of
 from .digests import Digests
 from .positions import drive
 from .probes import UnknownLoopError
@@ -106,6 +107,7 @@ class Replayer(Tracker):
         self.meet: Callable[[str], bool] | None = None  # of several ranks: wait for the others
         self.share: Share | None = None  # of several processes
         self.files: list[Any] = []  # open for writing, as the last restore knew them
+        self.on_heard: Callable[[str, tuple[Any, ...], FrameType], None] | None = None  # what is logged
         self.dying: list[Any] = []  # what had a `__del__` before a restore
 
     # Injected calls ------------------------------------------------------------------------------------------
@@ -224,6 +226,13 @@ class Replayer(Tracker):
         self.pop_to(context)
         if turn.share is not None and turn.loop is not None:
             turn.share.left(turn.loop)
+
+    def heard(self, kind: str, *arguments: Any) -> None:
+        """The program hands something to a library that logs. Whatever fails here, the program goes on."""
+        if self.on_heard is None or compiled.is_compiling():
+            return
+        with contextlib.suppress(Exception):
+            self.on_heard(kind, arguments, sys._getframe(1))
 
     # Finding one's way ---------------------------------------------------------------------------------------
 
@@ -579,12 +588,3 @@ class Replayer(Tracker):
         turn.steps.appendleft(Step(iteration, turn.step.stop, turn.step.last))
         turn.stopped = True
         return True
-
-
-def by_address(frame: FrameType | None) -> dict[int, FrameType]:
-    """A frame and those that called it, by address."""
-    found = {}
-    while frame is not None:
-        found[id(frame)] = frame
-        frame = frame.f_back
-    return found

@@ -11,8 +11,8 @@ from ..dataclass import asdict, dataclass
 from ..frames import users_frame, variables_of
 from ..replay.plan import EXIT, Step, steps_to
 from ..replay.record import Loop
-from .context import Context, labels_of
-from .replayer import Replayer, by_address
+from .context import Context, by_address, labels_of
+from .replayer import Replayer
 
 Stop = tuple[int, int]  # a loop execution's number in the record, and one of its boundaries
 

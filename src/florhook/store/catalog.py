@@ -37,10 +37,12 @@ _INSERTS = {
     "iterations": _insert("iterations", 7),
     "output": _insert("output", 3),
     "files": _insert("files", 6),
+    "logged": _insert("logged", 10),
     "checkpoints": _insert("checkpoints", 11),
 }
 DIGEST_OF_SOURCE, DIGESTS_OF_CHECKPOINT = 2, 5  # where they stand in the rows of a batch
-ROWS = frozenset(("sources", "contexts", "iterations", "output", "files"))  # what a recording may add rows to
+# what a recording may add rows to
+ROWS = frozenset(("sources", "contexts", "iterations", "output", "files", "logged"))
 
 
 class Catalog:

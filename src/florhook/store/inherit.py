@@ -6,6 +6,7 @@ are signed anew for the new run where the user's key had signed them, and else s
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
@@ -58,6 +59,7 @@ def inherited(
         "iterations": [row for row in _iterations(db, key, heritage) if row[0] in kept],
         "output": list(_output(db, key, heritage.out)),
         "files": list(_files(db, key, heritage.until)),
+        "logged": list(_logged(db, key, heritage)),
         "checkpoints": [row for row in _checkpoints(db, key, heritage, sign) if row[0] in kept],
     }
 
@@ -106,6 +108,17 @@ def _files(db: sqlite3.Connection, key: int, until: float) -> Iterator[tuple[Any
     sql = "SELECT path, how, at, size, changed FROM files WHERE run = ? AND at <= ? ORDER BY rowid"
     for row in db.execute(sql, (key, until)):
         yield as_read(row)
+
+
+def _logged(db: sqlite3.Connection, key: int, heritage: Heritage) -> Iterator[tuple[Any, ...]]:
+    sql = (
+        "SELECT at, out, out_after, loops, via, head, place, text, named FROM logged"
+        " WHERE run = ? AND at <= ? ORDER BY rowid"
+    )
+    for row in db.execute(sql, (key, heritage.until)):
+        at, out, out_after, loops, *what = as_read(row)
+        around = [[heritage.sites.get(site, site), *where] for site, *where in json.loads(loops)]
+        yield at, out, min(out_after, heritage.out), json.dumps(around), *what
 
 
 def _checkpoints(

@@ -20,7 +20,7 @@ from florhook.store.packs import ChunkRow, DamagedError, PackWriter, read_stored
 
 Coded = tuple[bytes | memoryview, int, bytes | None]  # bytes, codec, what they are a difference to
 _LARGE = 1 << 16  # bytes
-_OF_A_RUN = ("sources", "contexts", "iterations", "output", "files", "checkpoints", "pins")
+_OF_A_RUN = ("sources", "contexts", "iterations", "output", "files", "logged", "checkpoints", "pins")
 
 
 @contextlib.contextmanager

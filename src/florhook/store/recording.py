@@ -105,7 +105,7 @@ class Recording:
         self._exclusively(self._pump, None)
 
     def rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        """Adds rows to "sources", "contexts", "iterations", "output" or "files"; never waits."""
+        """Adds rows to "sources", "contexts", "iterations", "output", "files" or "logged"; never waits."""
         if self.failed is not None or self._channel is None or not rows:
             return
         try:

@@ -135,6 +135,21 @@ class FileRow:
 
 
 @dataclass(frozen=True)
+class LoggedRow:
+    """What the program handed to a library that logs, as `runtime/loggers.py` tells it."""
+
+    at: float  # seconds since the start of the run
+    out: int  # characters of output before it
+    out_after: int  # and when the library was done with it, which may have printed it
+    loops: str  # JSON: of each loop around, from outside in, [site, nth, iteration, labels]
+    via: str  # the library
+    head: str  # in front of the text where lines are shown
+    place: str  # "train.py:12"
+    text: str
+    named: str  # JSON: [name, number] of each value; "" where they are to be found in the text
+
+
+@dataclass(frozen=True)
 class Piece:
     """Bytes of a checkpoint, valid only during the call that hands them over.
 

@@ -65,6 +65,16 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "INSERT INTO removals VALUES (0)",
         ),
     ),
+    (
+        "logged",
+        (
+            """CREATE TABLE logged (
+                run INTEGER NOT NULL, at REAL NOT NULL, out INTEGER NOT NULL, out_after INTEGER NOT NULL,
+                loops TEXT NOT NULL, via TEXT NOT NULL, head TEXT NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL,
+                named TEXT NOT NULL)""",
+            "CREATE INDEX logged_of_run ON logged (run)",
+        ),
+    ),
 )
 FORMAT = len(MIGRATIONS)
 

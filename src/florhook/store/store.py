@@ -19,13 +19,22 @@ from florhook.store import home as homes
 from florhook.store import keys, remote, schema
 from florhook.store.catalog import as_read
 from florhook.store.packs import ChunkRow, DamagedError, read_chunk
-from florhook.store.rows import CheckpointRow, ContextRow, FileRow, IterationRow, RunRow, SourceRow
+from florhook.store.rows import (
+    CheckpointRow,
+    ContextRow,
+    FileRow,
+    IterationRow,
+    LoggedRow,
+    RunRow,
+    SourceRow,
+)
 
 from ..dataclass import replace
 
 _MOST_OPEN = 32
 FILES = 2  # the format that has a table of files
 RETENTION = 3  # the format that has tables of pins and deltas
+LOGGED = 4  # the format that has a table of what was logged
 WHOLE = (-1, -1)  # a pin: all checkpoints of the run
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -205,6 +214,14 @@ class Store:
         """The output, as (characters before, text)."""
         rows = self._select("position, text", "output", run, "rowid")
         return [(position, *as_read((text,))) for position, text in rows]
+
+    @_named
+    def logged(self, run: RunRow | str) -> list[LoggedRow]:
+        """What the program handed to libraries that log, in order; nothing in a store of an older format."""
+        if schema.format_of(self._db) < LOGGED:
+            return []
+        columns = "at, out, out_after, loops, via, head, place, text, named"
+        return [LoggedRow(*as_read(row)) for row in self._select(columns, "logged", run, "rowid")]
 
     @_named
     def read(self, digest: bytes) -> bytes | memoryview:

@@ -126,7 +126,12 @@ class Verifier:
                 yield Damage(f"{_source(module)}: {problem}")
         try:
             labels = [row.labels for row in self.store.iterations(run)]
-            _ = [self.store.contexts(run), self.store.output(run), self.store.files(run)]
+            _ = [
+                self.store.contexts(run),
+                self.store.output(run),
+                self.store.files(run),
+                self.store.logged(run),
+            ]
         except (StoreError, ValueError, TypeError) as error:
             yield Damage(f"its rows cannot be read: {error}")
             return

@@ -21,8 +21,9 @@ from .options import Options, options_of
 
 PATIENCE = 30.0  # seconds for the writer of a run that ended just now
 FORMS = ("csv", "json", "parquet")
-LINE_COLUMNS = ("text", "source", "replay", "rank", "time")
-VALUE_COLUMNS = ("name", "value", "global_step", "source", "replay", "rank", "time")
+FACTS = ("source", "replay", "rank", "time", "via", "place")
+LINE_COLUMNS = ("text", *FACTS)
+VALUE_COLUMNS = ("name", "value", "global_step", *FACTS)
 
 
 def logs(settings: Settings, words: list[str]) -> None:
@@ -88,7 +89,7 @@ def _table(history: History, names: Sequence[str], pivot: bool) -> tuple[list[st
 
 def _print_table(columns: Sequence[str], rows: Sequence[Row], several_ranks: bool) -> None:
     """The loop variables, what was printed, and the mark of what only a replay printed."""
-    hidden = {"source", "replay", "time", *(() if several_ranks else ("rank",))}
+    hidden = {"source", "replay", "time", "via", "place", *(() if several_ranks else ("rank",))}
     hidden |= {"global_step"} if "source" in columns else set()
     shown = [name for name in columns if name not in hidden]
     table = [shown, *([_cell(row.get(name)) for name in shown] for row in rows)]
