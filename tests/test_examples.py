@@ -47,7 +47,8 @@ def test_an_example_is_recorded_and_replayed(name: str, tmp_path: Path) -> None:
     assert [line for line in plain if line not in hindsight] == recorded
     figures = json.loads(stats.read_text())
     assert figures["diverged"] == 0
-    assert figures["iterations_skipped"] > 0
+    if name != "reinforce":  # whose loops take less than a checkpoint
+        assert figures["iterations_skipped"] > 0
 
 
 def leftovers(folder: str, names: list[str]) -> list[str]:

@@ -35,6 +35,8 @@ class GPT(nn.Module):
         self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, symbols, bias=False)
+        for weight in (self.tokens.weight, self.places.weight):
+            nn.init.normal_(weight, std=0.02)
         self.head.weight = self.tokens.weight
 
     def forward(self, ids):
@@ -75,6 +77,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--context", type=int, default=48)
     parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--write", type=int, default=200, help="how many characters to write in the end")
     args = parser.parse_args()
 
     torch.manual_seed(1337)
@@ -101,7 +104,7 @@ def main():
 
     model.eval()
     start = torch.tensor([[symbols.index("\n")]])
-    print("".join(symbols[i] for i in model.generate(start, 200)[0].tolist()))
+    print("".join(symbols[i] for i in model.generate(start, args.write)[0].tolist()))
 
 
 if __name__ == "__main__":
