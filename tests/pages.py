@@ -1,4 +1,4 @@
-"""Pages of the documentation as a reader would try them: their commands are run, their edits made, their output compared.
+"""Pages of the documentation, tried as a reader would: commands are run, edits made, and what is shown is compared.
 
 A page's fenced blocks are taken in order:
 
@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"^```(python title=(?P<name>\S+)|diff|console)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```(python title=(?P<name>\S+)|diff|console)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 VARYING: list[tuple[str, Any]] = [  # in this order
     (r"\s+", " "),
     (r"\b20\d{6}-\d{6}(-[0-9a-f]{6})?\b", "ID"),
@@ -55,7 +57,9 @@ def steps_of(page: str) -> Iterator[Step]:
         elif block[1] == "diff":
             yield Step("edit", re.search(r"^\+\+\+ (\S+)", text, re.MULTILINE)[1], text, block.span("text"))  # type: ignore[index]
         else:
-            for command in re.finditer(r"^\$ (?P<command>.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+            for command in re.finditer(
+                r"^\$ (?P<command>.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", text, re.MULTILINE
+            ):
                 start = block.start("text")
                 span = (start + command.start("shown"), start + command.end("shown"))
                 yield Step("command", command["command"], command["shown"], span)
@@ -132,9 +136,7 @@ def alike(shown: str) -> list[str]:
 
 def agrees(shown: str, expected: str) -> bool:
     """Whether output is what a page shows."""
-    pattern = "".join(
-        r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in alike(expected)
-    )
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in alike(expected))
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in alike(shown))) is not None
 
 

@@ -30,6 +30,15 @@ def test_the_tutorial_shows_what_happens(tmp_path: Path) -> None:
     assert np.delete(largest, 4711).max() < 6
 
 
+def test_the_readme_shows_parts_of_it() -> None:
+    """Commands and what they show, but for the edit, which the README makes by sed."""
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text().splitlines()
+    part = (ROOT / "README.md").read_text().partition("some lines left out:\n\n")[2].partition("\n\n")[0]
+    lines = [line.removeprefix("    ") for line in part.splitlines()]
+    assert len(lines) > 8
+    assert [line for line in lines if line not in tutorial and line != "..." and "$ sed" not in line] == []
+
+
 def test_what_differs_between_runs_is_not_compared() -> None:
     """Ids, dates, times, sizes and fractions may differ; whole numbers and words may not; `...` is any lines."""
     row = "20261130-171738-bf13eb  train.py    2026-11-30 17:17:38  1.9 s  0  2412  {}  7.1 MB  6.75 %\n"

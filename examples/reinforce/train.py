@@ -17,7 +17,7 @@ class Cart:
         return self.state
 
     def step(self, action):
-        x, speed, angle, spin = self.state
+        _, speed, angle, spin = self.state
         sin, cos = math.sin(angle), math.cos(angle)
         push = ((10.0 if action else -10.0) + 0.05 * spin * spin * sin) / 1.1
         spin_change = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * cos * cos / 1.1))
