@@ -53,6 +53,7 @@ class Spiral(pl.LightningModule):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--points", type=int, default=1024, help="points to train on")
     args = parser.parse_args()
 
     pl.seed_everything(5, verbose=False)
@@ -65,7 +66,7 @@ def main():
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    train = DataLoader(spirals(1024, 1), batch_size=64, shuffle=True)
+    train = DataLoader(spirals(args.points, 1), batch_size=64, shuffle=True)
     trainer.fit(Spiral(), train, DataLoader(spirals(256, 2), batch_size=256))
 
 
