@@ -8,6 +8,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .drawn import TAKEN_APART
 from .opaque import fingerprint, is_resource
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def is_value_class(cls: type) -> bool:
 
 def reduce(obj: Any) -> Any:
     """What pickle makes of an object: its global name or (callable, arguments, state, ...)."""
-    function = copyreg.dispatch_table.get(type(obj))
+    function = copyreg.dispatch_table.get(type(obj)) or TAKEN_APART.get(type(obj))
     reduced = function(obj) if function else obj.__reduce_ex__(5)
     complete = isinstance(reduced, str) or tuple(reduced)[2:3] not in ((), (None,))
     if complete or isinstance(obj, BaseException):  # to ask an exception for its dict makes one
