@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -385,6 +386,7 @@ def test_a_failing_save_shows_no_frame_of_ours(flor: Flor) -> None:
 
 
 DELETED = """
+import json
 import os
 import time
 
@@ -418,3 +420,44 @@ def test_a_file_that_was_deleted_later(flor: Flor, question: str, workers: str) 
     wanted = run([sys.executable, "train.py"], plain, flor.environ()).stdout
     done = flor("train.py", FLOR_MODE="replay", FLOR_WORKERS=workers)
     assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+
+
+OPENED = {
+    "zip": ("import zipfile", "zipfile.ZipFile('data')", "data.read('a')[step]"),
+    "npz": ("import numpy", "numpy.load('data')", "int(data['a'][step])"),
+    "hdf5": ("import h5py", "h5py.File('data', 'r')", "int(data['a'][step])"),
+}
+
+
+@pytest.mark.parametrize("kind", OPENED)
+def test_an_open_data_file_that_is_only_read(flor: Flor, kind: str) -> None:
+    """It has no state that a loop could change, so that checkpoints are taken while it is open."""
+    imported, opened, item = OPENED[kind]
+    library = pytest.importorskip(imported.removeprefix("import "))
+    if kind == "zip":
+        with library.ZipFile(flor.folder / "data", "w") as file:
+            file.writestr("a", bytes(range(10)))
+    elif kind == "npz":
+        with open(flor.folder / "data", "wb") as file:
+            library.savez(file, a=library.arange(10))
+    else:
+        with library.File(flor.folder / "data", "w") as file:
+            file["a"] = list(range(10))
+    source = f"""
+{imported}
+import time
+data, total = {opened}, 0
+for epoch in range(6):
+    for step in range(3):
+        total += {item}
+        time.sleep(0.004)
+    print(epoch, total)
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").stderr == ""
+    flor.write("train.py", f"{source}    print('@@', total)\n")
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [word for epoch in range(6) for word in ("@@", str(3 * (epoch + 1)))]
+    assert json.loads(stats.read_text())["blocks_skipped"] == 6

@@ -485,7 +485,7 @@ class Recorder(Tracker):
         if self._agreed(possible and not objection, context, "boundary", begun) and possible:
             self._checkpoint(context, watch, frame, begun, block)
         else:
-            block.refused[objection or OF_RANK_0] += 1
+            block.refused[objection or self._why_not()] += 1
             self._witness(context, watch, frame, begun, block, self.ran() - watch.began_ran)
 
     def _reserved(self, context: Context) -> float:
@@ -503,6 +503,10 @@ class Recorder(Tracker):
             return ""
         last = max((each.extra.checkpoint_at for each in self.stack if each.extra is not None), default=0.0)
         return TOO_NEAR if self.now() - last < OWN_START + self.stack[0].extra.entered else ""
+
+    def _why_not(self) -> str:
+        """Why a checkpoint that the budget allows is not taken."""
+        return NEVER_WALKED if self.agreement is None else OF_RANK_0
 
     def _count_entry(self, context: Context) -> int:
         """Which execution of its loop begins, from 0 on; counted for several ranks only."""
@@ -547,7 +551,7 @@ class Recorder(Tracker):
         if possible and worth:
             self._checkpoint(context, watch, frame, EXIT, block)
         else:
-            block.refused[objection or OF_RANK_0] += 1
+            block.refused[objection or self._why_not()] += 1
             self._witness(context, watch, frame, EXIT, block, seconds)
         self.pop_to(context)
 

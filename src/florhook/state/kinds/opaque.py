@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+H5_READING = 0  # H5F_ACC_RDONLY
 UNKNOWN = object()  # the fingerprint of what may have changed without a sign
 
 INERT = frozenset(
@@ -78,6 +79,10 @@ RESOURCES = frozenset(
         "socketserver.BaseServer",
         "zipfile.ZipFile",
         "zipfile._zipfile.ZipFile",
+        "numpy.lib.npyio.NpzFile",
+        "numpy.lib._npyio_impl.NpzFile",
+        "h5py._objects.ObjectID",
+        "h5py._hl.base.HLObject",
         "tarfile.TarFile",
         "mmap.mmap",
     }
@@ -132,6 +137,25 @@ def _temporary_file(obj: Any) -> Any:
     return obj.file.closed or (obj.file.tell(), obj.file.seekable())
 
 
+def _zip_file(obj: Any) -> Any:
+    # Each member that is read has a place of its own; what is written lies in the file and in the table of members.
+    reading = obj.mode == "r" and obj._fileRefCnt == (obj.fp is not None)
+    return ("reading", obj.fp is None, obj.pwd) if reading else UNKNOWN
+
+
+def _npz_file(obj: Any) -> Any:
+    return "closed" if obj.zip is None else _zip_file(obj.zip)
+
+
+def _h5py_object(obj: Any) -> Any:
+    if not obj.valid:
+        return "closed"
+    if type(obj).__module__ not in ("h5py.h5f", "h5py.h5g", "h5py.h5d"):
+        return "description"  # of types, shapes, access: made for a file, and left as they are
+    of_file: Any = sys.modules["h5py.h5i"].get_file_id(obj)
+    return "reading" if of_file.get_intent() == H5_READING else UNKNOWN
+
+
 FINGERPRINTS: dict[str, Callable[[Any], Any]] = {
     "sqlite3.Connection": _sqlite_connection,
     "_hashlib.HASH": _digest,
@@ -146,6 +170,12 @@ FINGERPRINTS: dict[str, Callable[[Any], Any]] = {
     "multiprocessing.synchronize.SemLock": _semaphore,
     "tempfile.TemporaryDirectory": _temporary_folder,
     "tempfile._TemporaryFileWrapper": _temporary_file,
+    "zipfile.ZipFile": _zip_file,
+    "zipfile._zipfile.ZipFile": _zip_file,
+    "numpy.lib.npyio.NpzFile": _npz_file,
+    "numpy.lib._npyio_impl.NpzFile": _npz_file,
+    "h5py._objects.ObjectID": _h5py_object,
+    "h5py._hl.base.HLObject": lambda obj: _h5py_object(obj.id),
 }
 
 
