@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -143,3 +146,23 @@ def test_a_killed_run_is_known_almost_to_its_end(flor: Flor) -> None:
     assert lines == [f"@@ {epoch}" for epoch in range(len(lines))]
     assert 18 <= len(lines) <= 31
     assert "the recorded run ended here" in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_nobody_reads_on(flor: Flor, workers: str) -> None:
+    """`| head`: the replay ends quietly, as by SIGPIPE."""
+    source = "for epoch in range(4):\n    for step in range(3000):\n        total = step\n"
+    flor.write("train.py", source)
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", source + "    for line in range(20000):\n        print('@@', epoch, line)\n")
+    replay = [sys.executable, "-m", "florhook", "--mode", "replay", "--workers", workers, "train.py"]
+    process = subprocess.Popen(
+        replay, cwd=flor.folder, env=flor.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        assert process.stdout.readline() == b"@@ 0 0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE

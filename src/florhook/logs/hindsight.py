@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -50,6 +51,18 @@ class Printed:
     digest: int = 0  # of these
 
 
+class _Standard(io.FileIO):
+    """Where the replay prints. When nobody reads that any more (`| head`), this process ends as most programs do."""
+
+    def write(self, data: Any, /) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
+            raise
+
+
 class ReplayOutput:
     """Takes stdout over. `everything` prints the program's own output too, as the run had printed it.
 
@@ -82,7 +95,7 @@ class ReplayOutput:
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
         self.descriptor = high_copy(1) if descriptor is None else descriptor
-        self._out = io.BufferedWriter(io.FileIO(self.descriptor, "w"))
+        self._out = io.BufferedWriter(_Standard(self.descriptor, "w"))
         self.torn = False  # what several processes had printed is not what this one prints
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = self._at_once = False
