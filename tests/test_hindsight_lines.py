@@ -133,7 +133,7 @@ def test_what_cannot_be_kept_changes_nothing(flor: Flor) -> None:
     wanted = [line for line in flor.python("train.py").stdout.splitlines() if "| silent" in line]
     assert done.returncode == 0
     assert [line for line in done.stdout.splitlines() if "| silent" in line] == wanted
-    assert done.stderr.startswith("florhook: what was printed is not kept for florhook logs: ")
+    assert done.stderr.startswith("florhook: this replay is not kept for florhook logs and show: ")
     assert len(rows_of(flor)) > 9
 
 

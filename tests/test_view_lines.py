@@ -160,7 +160,7 @@ def test_a_replay_goes_well_where_the_store_takes_nothing(flor: Flor) -> None:
     (flor.home / "logs").write_text("in the way")
     done = flor("--log", "all", "train.py", FLOR_MODE="replay")
     assert (done.returncode, done.stdout) == (0, "0\n1\n")
-    assert "florhook: this replay is not kept for florhook show: " in done.stderr
+    assert "florhook: this replay is not kept for florhook logs and show: " in done.stderr
     assert flor("show").returncode == flor("view").returncode == 0
 
 

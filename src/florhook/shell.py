@@ -20,11 +20,11 @@ from .errors import RefusedError, UsageError
 from .hash_seed import pin_hash_seed
 from .launch import run
 from .record import watch
+from .replay.asked import refuse_cells, refuse_ranks
 from .replay.record import Record
 from .replay.resume import TASK, Attempt, end_children, start_again
 from .replay.resume_edits import Changes
 from .replay.resume_plan import Moment, find_moment, parse_moment, place_text
-from .replay.supervisor import refuse_cells, refuse_ranks
 from .replay.target import target_of
 from .runtime import entropy
 from .runtime.resumer import Resumed, Resumer

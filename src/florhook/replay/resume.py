@@ -42,6 +42,7 @@ from ..store.inherit import Heritage
 from ..store.recording import Recording
 from ..store.rows import CheckpointRow, RunRow, SourceRow
 from ..store.store import Store, settle
+from .asked import check_same_program, refuse_cells, refuse_ranks
 from .files import CLOCK, LATER, FileHistory, Files, opened_now
 from .handover import SOME, AppendWatch, Cut, Handover
 from .overlay import Overlay
@@ -57,7 +58,6 @@ from .resume_plan import (
     place_text,
     points,
 )
-from .supervisor import check_same_program, refuse_cells, refuse_ranks
 from .versions import file_now
 
 TASK = "FLORHOOK_RESUME"

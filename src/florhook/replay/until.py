@@ -20,9 +20,11 @@ from ..record import write_stats
 from ..runtime.searcher import Inquiry, Stop
 from ..settings import Settings
 from ..store.rows import RunRow
+from .asked import Asked, asked, refuse_ranks
+from .outcome import DIVERGED
 from .plan import EXIT
 from .record import Loop, Record
-from .supervisor import DIVERGED, Asked, asked, refuse_ranks, run_until_done
+from .supervisor import run_until_done
 
 AT_ONCE = 8  # checkpoints that one process asks when it bisects; it cannot go back
 NOT_FOUND = 1  # exit code
