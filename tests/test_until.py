@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Flor
+
+from florhook.cli import split
+from florhook.errors import UsageError
+from florhook.settings import from_sources
 
 PROGRAM = """
 import time
@@ -162,3 +167,15 @@ def test_a_run_that_is_not_the_same_again(flor: Flor) -> None:
     assert (status, stats["exit_code"]) == (4, 4)
     assert out == "x > 3: first true at epoch=1 i=1 (train.py:7)\n"
     assert "florhook: this replay is not exact: " in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--monotone",), "--monotone goes with --until"),
+        (("--until", "a > 1", "--until=b"), "--until asks for one expression"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(UsageError, match=f"^{reason}$"):
+        from_sources({}, split([*words])[0], Path.cwd())

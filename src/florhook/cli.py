@@ -78,6 +78,8 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
                 if at == len(words):
                     raise UsageError(f"{words[at - 1]} needs a value")
                 value, at = words[at], at + 1
+            if name == "until" and name in flags:
+                raise UsageError("--until asks for one expression")
             flags[name] = "\0".join([flags[name], value]) if name == "probe" and name in flags else value
         else:
             raise UsageError(f"unknown option {words[at - 1]}; see python -m florhook --help")

@@ -64,6 +64,8 @@ def from_sources(environ: Mapping[str, str], flags: Mapping[str, str], cwd: Path
 
     Several probes are separated by NUL. Paths in a pyproject.toml count from its folder, all others from `cwd`.
     """
+    if "monotone" in flags and "until" not in flags:
+        raise UsageError("--monotone goes with --until")
     table = read_table(cwd)
 
     def given(name: str) -> str | None:
