@@ -13,6 +13,7 @@ from . import __version__
 from .hash_seed import pin_hash_seed
 from .launch import Target, run_plainly
 from .ranks import Rank
+from .runs import new_id, program_name
 from .runtime.clock import read_clocks
 from .runtime.entropy import version_of_python
 from .runtime.probes import CHILDREN, LOADERS
@@ -52,19 +53,6 @@ def record(target: Target, settings: Settings) -> None:
     from .record import record_program  # after that, since it takes longer than the writer's start
 
     record_program(target, settings, row, recording, rank)
-
-
-def program_name(target: Target, settings: Settings) -> str:
-    """What the runs of one program have in common: its path as seen from the store, or how it was named."""
-    if target.kind != "script":
-        return "-c" if target.kind == "code" else f"-m {target.value}"
-    path, base = os.path.abspath(target.value), str(settings.base)
-    inside = path.startswith(base.rstrip(os.sep) + os.sep)
-    return os.path.relpath(path, base) if inside else path
-
-
-def new_id() -> str:
-    return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex()
 
 
 def meta(seed: str, settings: Settings, rank: Rank | None = None) -> dict[str, Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import builtins
 import contextlib
 import itertools
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +18,8 @@ from .hook import finder
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
-from .ranks import Rank, of_rank
+from .ranks import Rank
+from .runs import write_stats
 from .runtime import entropy, loggers, probes, quiet, trackers
 from .runtime.listing import as_row, files_below
 from .runtime.opened import TORCH, OpenedFiles
@@ -174,19 +173,3 @@ def as_recorded(settings: Settings, run: RunRow) -> Settings:
     """The settings with the run's own patterns of modules: whose module is whose must be as it was."""
     patterns = {name: tuple(run.meta.get(name, getattr(settings, name))) for name in ("include", "exclude")}
     return replace(settings, include=patterns["include"], exclude=patterns["exclude"])
-
-
-def write_stats(path: Path | None, stats: dict[str, Any], rank: int = 0) -> None:
-    if path is None:
-        return
-    path = of_rank(path, rank)
-    try:
-        path.write_text(json.dumps({**dict.fromkeys(KEYS, 0), **stats}, indent=1) + "\n")
-    except OSError as error:
-        sys.stderr.write(f"florhook: cannot write the figures to {path}: {error.strerror}\n")
-
-
-KEYS = (
-    "overhead_s", "stall_s", "checkpoints", "bytes_captured", "bytes_written", "iterations_executed",
-    "iterations_skipped", "blocks_skipped", "jumps", "verified", "diverged", "unverified", "workers",
-)  # fmt: skip

@@ -20,7 +20,8 @@ from .. import cli
 from ..errors import FlorError, RefusedError, UsageError
 from ..hook.diff import compare
 from ..launch import INTERRUPTED, exit_status
-from ..runtime.cells import MAIN, is_cell, script_of, split
+from ..runs import is_cell
+from ..runtime.cells import MAIN, script_of, split
 from ..settings import Settings, from_sources
 from ..store.rows import RunRow
 from ..store.store import Store, settle

@@ -15,17 +15,18 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .. import frames
-from ..begin import meta, new_id, program_name, staging_limit
+from ..begin import meta, staging_limit
 from ..dataclass import astuple
 from ..errors import StoreError
 from ..hook import finder
 from ..hook.scope import Scope
 from ..launch import Target
 from ..logs.output import Tee
-from ..record import LISTING, scope_of, write_stats
+from ..record import LISTING, scope_of
 from ..replay.cell import Anywhere, Before
+from ..runs import CELLS, new_id, program_name, write_stats
 from ..runtime import compiled, entropy, probes, quiet
-from ..runtime.cells import FOLDER, MAIN, CellProgram, script_of
+from ..runtime.cells import MAIN, CellProgram, script_of
 from ..runtime.digests import Digests
 from ..runtime.listing import as_row, files_below
 from ..runtime.opened import TORCH, OpenedFiles
@@ -59,7 +60,7 @@ class CellRecording:
         """`hides` tells which names of `main` are the notebook's own."""
         self.settings, self.main = settings, main
         self.run = new_id()
-        self.path = settings.home / FOLDER / self.run / f"In[{number}].py"
+        self.path = settings.home / CELLS / self.run / f"In[{number}].py"
         self.target = Target("script", str(self.path), [])
         self.program = CellProgram()
         self.hides = hides

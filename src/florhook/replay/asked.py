@@ -6,14 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..begin import program_name
 from ..dataclass import dataclass
 from ..errors import RefusedError
 from ..hook.logpoints import Logpoint, Search
 from ..launch import Target
 from ..ranks import Rank, member_id
+from ..runs import is_cell, program_name
 from ..runtime import trackers
-from ..runtime.cells import is_cell
 from ..settings import Settings
 from ..store.rows import RunRow
 from ..store.store import Store, settle

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from ..begin import meta, new_id, program_name, staging_limit
+from ..begin import meta, staging_limit
 from ..dataclass import astuple
 from ..descriptors import low_ones_reserved
 from ..errors import RefusedError
@@ -28,7 +28,8 @@ from ..hook.finder import Finder
 from ..launch import INTERRUPTED, Target, run
 from ..logs.held import Held
 from ..logs.output import Tee
-from ..record import LISTING, as_recorded, watch, watch_torch, write_stats
+from ..record import LISTING, as_recorded, watch, watch_torch
+from ..runs import new_id, program_name, write_stats
 from ..runtime import entropy, probes
 from ..runtime.listing import files_below, made_since
 from ..runtime.opened import OpenedFiles

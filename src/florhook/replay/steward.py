@@ -21,9 +21,9 @@ from typing import Any
 import xxhash
 
 from .. import __version__
-from ..begin import new_id
 from ..dataclass import asdict, dataclass
 from ..errors import FlorError
+from ..runs import new_id
 from ..runtime import trackers
 from ..runtime.entropy import version_of_python
 from ..settings import from_sources

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..begin import new_id
 from ..errors import RefusedError, UsageError
 from ..hash_seed import HASH_SEED
 from ..hook.logpoints import parse_logpoint
 from ..launch import Target
-from ..record import write_stats
+from ..runs import new_id, write_stats
 from ..runtime import trackers
 from ..settings import AUTO, LOCAL, Settings
 from ..store.rows import RunRow

@@ -16,7 +16,7 @@ from ..dataclass import replace
 from ..errors import RefusedError, UsageError
 from ..hook.logpoints import Search, parse_search
 from ..launch import Target
-from ..record import write_stats
+from ..runs import write_stats
 from ..runtime.searcher import Inquiry, Stop
 from ..settings import Settings
 from ..store.rows import RunRow

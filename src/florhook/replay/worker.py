@@ -26,8 +26,9 @@ from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
 from ..logs.kept import KeptLines, Logged
 from ..record import LISTING, as_recorded, watch
+from ..runs import is_cell
 from ..runtime import entropy, loggers, probes, trackers
-from ..runtime.cells import CellProgram, is_cell
+from ..runtime.cells import CellProgram
 from ..runtime.clock import ReplayClock
 from ..runtime.listing import made_since
 from ..runtime.program import Program

@@ -16,12 +16,6 @@ from .program import Program
 
 MAIN = "__main__"
 DEFINITIONS = "# florhook: what earlier cells had defined"  # the line between
-FOLDER = "cells"  # of a store
-
-
-def is_cell(program: str) -> bool:
-    """Whether a run of that name is one of a cell."""
-    return f"{FOLDER}/" in program and program.endswith("].py")
 
 
 def script_of(cell: str, definitions: Sequence[str]) -> str:
