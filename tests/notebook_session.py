@@ -55,7 +55,9 @@ def left_behind() -> dict[str, Any]:
         "environment": sorted(os.environ),
         "functions": {each.__qualname__: [id(each.__code__), list(each.__code__.co_names)] for each in own},
         "descriptors": sorted(
-            each for each in map(_target, os.listdir("/proc/self/fd")) if "sqlite" not in each
+            each
+            for each in map(_target, os.listdir("/proc/self/fd"))
+            if each and "sqlite" not in each and "/ipython/" not in each
         ),
         "names": sorted(name for name in shell.user_ns if "flor" in name),
         "transformers": len(shell.ast_transformers),

@@ -26,11 +26,12 @@ from florhook.replay.progress import Progress, duration
 from florhook.settings import from_sources
 
 PROGRAM = """
+import os
 import sys
 import time
 
 for epoch in range(6):
-    time.sleep(0.25)
+    time.sleep(float(os.environ.get("PAUSE", "0.25")))
     print("epoch", epoch, file=sys.stderr)
 """
 EDITED = PROGRAM + '    print("seen", epoch, sys.stderr.isatty())\n'
@@ -230,7 +231,7 @@ def test_only_stderr_is_the_terminal(recorded: Flor) -> None:
 
 def test_several_workers(recorded: Flor) -> None:
     """The supervisor itself prints what they have written: in order, and with the line out of the way."""
-    shown = in_a_terminal(recorded, "replay", "--workers", "2")
+    shown = in_a_terminal(recorded, "replay", "--workers", "2", PAUSE="0.6")
     assert shown.status == 0
     assert [line for line in shown.screen if line.startswith("seen")] == SEEN
     assert sorted(line for line in shown.screen if line.startswith("epoch")) == TOLD

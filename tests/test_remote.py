@@ -21,12 +21,12 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Flor
 
-from florhook.dataclass import replace
 from florhook.errors import StoreError, UsageError
 from florhook.settings import from_sources
 from florhook.store import home as homes

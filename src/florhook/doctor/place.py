@@ -25,6 +25,7 @@ OLDEST, NEWEST = (3, 10), (3, 13)  # the Pythons that the tests run under
 NEEDED = ("psutil", "xxhash", "zstandard")
 EXTRAS = {  # of ours, with what they are for
     "rich": ("rich", "a coloured bar while a replay runs"),
+    "IPython": ("jupyter", "%load_ext florhook, and the prompt of florhook shell"),
     "pandas": ("pandas", "florhook.dataframe"),
     "pyarrow": ("parquet", "florhook logs --parquet"),
     "tensorboard": ("tensorboard", "florhook export --tensorboard"),
@@ -49,7 +50,6 @@ LIBRARIES = {  # what of it florhook knows
     "skorch": "its training loop",
     "pytorch-ignite": "the loop of Engine",
     "numba": "compiled functions are left alone",
-    "IPython": "the prompt of florhook shell",
 }
 PROGRAM = "for number in range(3):\n    print(number)\n"
 PRINTED = "0\n1\n2\n"
