@@ -666,3 +666,36 @@ def test_a_syntax_error_in_the_edited_program(flor: Flor) -> None:
         assert done.stderr.startswith("florhook: ")
         assert done.stderr.count("\n") == 1
         assert "train.py:" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["train.py", "pack/train.py", "pack/__main__.py"])
+def test_the_globals_of_a_module_that_is_run_by_name_are_state(flor: Flor, where: str) -> None:
+    """Loops at its top level, functions that count in its globals, and the clock that it sees."""
+    source = """
+        import time
+        count, seen = 0, []
+
+        def step(k):
+            global count
+            count += 1
+            seen.append(k * count)
+
+        started = time.time()
+        for epoch in range(5):
+            for k in range(20):
+                step(k)
+                time.sleep(0.0005)
+            last = seen[-1]
+            print(epoch, last)
+        print(started <= time.time() < started + 60)
+    """
+    (flor.folder / "pack").mkdir()
+    flor.write("pack/__init__.py", "")
+    flor.write(where, source)
+    name = where.removesuffix(".py").replace("/", ".").removesuffix(".__main__")
+    record(flor, "-m", name)
+    probe(flor, where, "last = seen", "print('@@', epoch, count, len(seen), last)")
+    output, stats = replay(flor, "-m", name)
+    assert output == "".join(f"@@ {n} {20 * n + 20} {20 * n + 20} {19 * (20 * n + 20)}\n" for n in range(5))
+    assert stats["iterations_skipped"] >= 80
+    assert stats["diverged"] == 0

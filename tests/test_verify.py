@@ -317,3 +317,15 @@ def test_a_probe_that_raises_ends_the_replay_as_it_would_have_ended_the_program(
     assert done.returncode == 1
     assert "NameError: name 'nothing_like_it'" in done.stderr
     assert "florhook" not in done.stderr
+
+
+def test_a_print_that_calls_a_generic_function_is_innocent(flor: Flor) -> None:
+    """functools.singledispatch keeps what it has looked up."""
+    setup = "import functools\n@functools.singledispatch\ndef show(x): return 'any'\n"
+    setup += "@show.register\ndef _(x: int): return 'int'\n"
+    done, figures = replayed(
+        flor, "weights[1] += len(show(2))", "print('@@', show(epoch), show(2.5), show('a'))", setup
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "@@ int any any\n" * 6
+    assert figures["diverged"] == 0

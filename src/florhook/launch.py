@@ -360,7 +360,7 @@ class _MainLoader(SourceFileLoader):
         self.__class__ = SourceFileLoader  # type: ignore[assignment]
         try:
             with WarnedBefore(self.path):
-                return program.compile(self.get_data(self.path), self.path, fullname)
+                return program.compile(self.get_data(self.path), self.path, "__main__")
         except SyntaxError:
             pass
         return SourceFileLoader.get_code(self, fullname)  # raises it from the frames that plain python shows

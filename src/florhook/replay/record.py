@@ -134,7 +134,11 @@ class Record:
         return sum(loop.known + self.iterations_inside(loop.row.ctx) for loop in loops)
 
     def source_of(self, module: str) -> SourceRow | None:
-        return next((source for source in self.sources if source.module == module), None)
+        """A child that multiprocessing starts imports the main module of `-m` under its own name."""
+        found = next((source for source in self.sources if source.module == module), None)
+        if found is None and self.run.program in (f"-m {module}", f"-m {module.removesuffix('.__main__')}"):
+            return self.source_of("__main__")
+        return found
 
     def text_of(self, module: str, now: bytes) -> bytes:
         """A module's source as it was, whatever has become of it; `now` where it was not recorded."""

@@ -411,6 +411,9 @@ class Cell(Kind):
                 pass
 
 
+DISPATCHED = "dispatch_cache"  # a variable of functools.singledispatch
+
+
 class Function(Kind):
     """A function that no import finds, or one of the user's: defaults, attributes and closure; the code by place."""
 
@@ -440,6 +443,9 @@ class Function(Kind):
         return function
 
     def content(self, obj: types.FunctionType, scan: Scan) -> tuple[Any, ...]:
+        if obj.__code__.co_filename == functools.__file__ and DISPATCHED in obj.__code__.co_freevars:
+            # What singledispatch has looked up depends on who called it, a print that was added too.
+            (obj.__closure__ or ())[obj.__code__.co_freevars.index(DISPATCHED)].cell_contents.clear()
         return obj.__defaults__, obj.__kwdefaults__, tuple(vars(obj).items()), obj.__closure__
 
     def apply(self, obj: types.FunctionType, content: tuple[Any, ...], loader: Loader) -> None:
