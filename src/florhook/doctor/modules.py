@@ -191,7 +191,7 @@ def _main_of(name: str, otherwise: str) -> Source | Module:
     if spec is None:
         raise UsageError(otherwise)
     if type(spec.loader) is SourceFileLoader:
-        source = _read(name, spec.loader.path, name.rpartition(".")[0])
+        source = _read("__main__", spec.loader.path, name.rpartition(".")[0])
         if source is not None:
             return source
     reason = decide(Scope(None, os.getcwd()), name, spec).reason
