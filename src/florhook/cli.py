@@ -116,7 +116,19 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise SystemExit(1) from None
     else:
+        _refuse_slips(rest[0])
         run_target(target_of(rest), settings)
+
+
+def _refuse_slips(word: str) -> None:
+    """A word that is no program, and almost a subcommand."""
+    if not word.isalpha() or os.path.exists(word):
+        return
+    import difflib
+
+    meant = difflib.get_close_matches(word, (*SUBCOMMANDS, "replay"), 1)
+    if meant:
+        raise UsageError(f"there is no file {word}; for the subcommand: florhook {meant[0]}")
 
 
 def _replay(flags: dict[str, str], words: list[str]) -> None:
@@ -175,6 +187,8 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         from .replay.worker import run_worker
 
         run_worker(target, settings)
+    elif settings.mode == "record" and target.kind == "script" and not os.path.exists(target.value):
+        run_plainly(target)  # which says so, as python does
     elif settings.mode == "record":
         from .begin import record
 

@@ -73,6 +73,8 @@ def _table(cwd: Path) -> Addition:
         table = parse(before.encode()).get("tool", {})
     except ValueError as error:
         raise UsageError(f"{path} is no valid TOML ({error}): nothing was changed") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: tool is no table there: nothing was changed")
     if "florhook" in table:
         return Addition(path, "", "a table [tool.florhook]")
     lines = f"\n{TABLE}" if before.strip() else TABLE

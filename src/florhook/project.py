@@ -61,7 +61,8 @@ def read_table(cwd: str | Path) -> Table:
         return Table(problem=f"{path}: [tool.florhook] is not read: Python 3.10 needs tomli for it")
     except ValueError as error:
         return Table(problem=f"{path}: [tool.florhook] is not read, the file is no valid TOML: {error}")
-    table = whole.get("tool", {}).get("florhook", {})
+    tools = whole.get("tool", {})
+    table = tools.get("florhook", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise UsageError(f"{path}: [tool.florhook] must be a table")
     return Table(path, {key: _text(path, key, value) for key, value in table.items()})
@@ -103,6 +104,8 @@ def _text(path: str, key: str, value: object) -> str:
     if key not in KEYS:
         raise UsageError(f"{path}: [tool.florhook] has no key {key!r}; it knows {', '.join(KEYS)}")
     kind = "a text"
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{path}: [tool.florhook] {key} holds a NUL character")
     if isinstance(value, str) and key not in SWITCHES:
         return os.path.expanduser(value) if key in PATHS else value  # no shell has done it
     if key in SWITCHES:

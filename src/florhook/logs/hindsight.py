@@ -115,7 +115,8 @@ class ReplayOutput:
         stream = io.TextIOWrapper(binary, old.encoding, old.errors, line_buffering=self._by_line)
         # On the instances, as in output.py: the program sees the types that it expects.
         vars(binary).update(write=self._take_bytes, flush=self.flush)
-        vars(stream).update(mode="w", write=self._take, flush=self.flush)
+        to_terminal = old.isatty()  # as the program would see it; the stream itself leads nowhere
+        vars(stream).update(mode="w", write=self._take, flush=self.flush, isatty=lambda: to_terminal)
         sys.stdout = sys.__stdout__ = stream  # type: ignore[misc]
 
     def _take_bytes(self, data: Any, /) -> int:

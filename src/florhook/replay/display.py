@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import os
 import select
+import stat
 import struct
 import sys
 import termios
@@ -209,9 +210,17 @@ def display_for(quiet: bool, plan: Plan) -> Display:
     """What fits to stderr."""
     if quiet or sys.stderr is None:
         return Display()
-    if os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb":
+    # Behind a pipe there may be a `tee` that writes to the same terminal, in the middle of a bar.
+    if os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb" and not _is_pipe(1):
         return Bar(plan)
     return Lines(plan)
+
+
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
 
 
 def _same_terminal(one: int, other: int) -> bool:

@@ -82,6 +82,9 @@ RESOURCES = frozenset(
         "numpy.lib.npyio.NpzFile",
         "numpy.lib._npyio_impl.NpzFile",
         "h5py._objects.ObjectID",
+        "tensorboard.summary.writer.event_file_writer.EventFileWriter",
+        "tensorboardX.event_file_writer.EventFileWriter",
+        "ipykernel.iostream.OutStream",
         "h5py._hl.base.HLObject",
         "tarfile.TarFile",
         "mmap.mmap",
@@ -147,6 +150,11 @@ def _npz_file(obj: Any) -> Any:
     return "closed" if obj.zip is None else _zip_file(obj.zip)
 
 
+def _event_writer(obj: Any) -> Any:
+    # What waits to be written, and how far that has come, is a thread's: no state that the program can see.
+    return "closed" if getattr(getattr(obj, "_async_writer", None), "_closed", False) else "open"
+
+
 def _h5py_object(obj: Any) -> Any:
     if not obj.valid:
         return "closed"
@@ -175,6 +183,9 @@ FINGERPRINTS: dict[str, Callable[[Any], Any]] = {
     "numpy.lib.npyio.NpzFile": _npz_file,
     "numpy.lib._npyio_impl.NpzFile": _npz_file,
     "h5py._objects.ObjectID": _h5py_object,
+    "tensorboard.summary.writer.event_file_writer.EventFileWriter": _event_writer,
+    "tensorboardX.event_file_writer.EventFileWriter": _event_writer,
+    "ipykernel.iostream.OutStream": lambda obj: "a notebook's",
     "h5py._hl.base.HLObject": lambda obj: _h5py_object(obj.id),
 }
 

@@ -166,6 +166,7 @@ TORCH = World(
         ),
         _flag(torch.backends.cuda.matmul, "allow_tf32"),
         _flag(torch.utils.deterministic, "fill_uninitialized_memory"),
+        _flag(torch.utils.hooks.RemovableHandle, "next_id"),
         Setting("random state", _random_state, _set_random_state),
         Setting("random states of devices", _device_states, _set_device_states),
         Setting("random state of mps", _mps_state, _set_mps_state),

@@ -15,7 +15,8 @@ from .foreign import InPlace
 
 
 def _read(run: Any) -> tuple[Any, ...]:
-    return run._step, run._settings.run_name, dict(run._config._items)
+    # What a disabled run, or another release, does not have is no state.
+    return getattr(run, "_step", None), run._settings.run_name, dict(run._config._items)
 
 
 def _make() -> Any:
@@ -23,7 +24,9 @@ def _make() -> Any:
 
 
 def _write(run: Any, state: tuple[Any, ...]) -> None:
-    run._step, run._settings.run_name, items = state
+    step, run._settings.run_name, items = state
+    if step is not None:
+        run._step = step
     run._config._items.clear()
     run._config._items.update(items)
 
