@@ -329,3 +329,30 @@ def test_a_print_that_calls_a_generic_function_is_innocent(flor: Flor) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "@@ int any any\n" * 6
     assert figures["diverged"] == 0
+
+
+@pytest.mark.parametrize("loop", ["for epoch in range(6):", "while (epoch := epoch + 1) < 6:"])
+def test_after_a_difference_a_loop_that_an_exception_leaves_goes_on_to_its_end(flor: Flor, loop: str) -> None:
+    """The run went on too, and was not killed."""
+    source = f"""
+import random, sys
+w, epoch = 0.0, -1
+try:
+    {loop}
+        for step in range(4000):
+            w += step * 0.1
+        print(epoch, w)
+        if epoch == 4:
+            raise LookupError("enough")
+except LookupError:
+    sys.exit(5)
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 5
+    flor.write(
+        "train.py",
+        source.replace("        print(", "        print('@@', epoch, random.random() < 2)\n        print("),
+    )
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout) == (4, "".join(f"@@ {epoch} True\n" for epoch in range(5)))
+    assert "killed or interrupted" not in done.stderr

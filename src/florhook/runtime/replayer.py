@@ -586,5 +586,6 @@ class Replayer(Tracker):
         if loop is None or turn.live is None or iteration not in turn.usable:
             return False
         turn.steps.appendleft(Step(iteration, turn.step.stop, turn.step.last))
+        turn.step = replace(turn.step, last=False)
         turn.stopped = True
         return True
