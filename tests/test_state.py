@@ -45,6 +45,9 @@ class Here:
     def code_key(self, code: types.CodeType) -> None:
         return None
 
+    def free_variables(self, code: types.CodeType) -> tuple[str, ...]:
+        return code.co_freevars
+
     def find_code(self, key: tuple[Any, ...]) -> types.CodeType:
         import marshal
 

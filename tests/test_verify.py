@@ -223,6 +223,9 @@ class Here:
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
         return (code.co_qualname if sys.version_info >= (3, 11) else code.co_name,)
 
+    def free_variables(self, code: types.CodeType) -> tuple[str, ...]:
+        return code.co_freevars
+
     def find_code(self, key: tuple[Any, ...]) -> types.CodeType:
         raise KeyError(key)
 
@@ -356,3 +359,33 @@ except LookupError:
     done = flor("train.py", FLOR_MODE="replay")
     assert (done.returncode, done.stdout) == (4, "".join(f"@@ {epoch} True\n" for epoch in range(5)))
     assert "killed or interrupted" not in done.stderr
+
+
+def test_a_print_in_a_closure_that_uses_more_of_the_function_around(flor: Flor) -> None:
+    """What only the print uses is no state of the function."""
+    source = """
+def main():
+    total, seen = [0.0], []
+    def step(k):
+        total[0] += k * 0.5
+        return total[0]
+    for epoch in range(4):
+        for k in range(4000):
+            value = step(k)
+        seen.append(value)
+        print(epoch, value)
+main()
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write(
+        "train.py",
+        source.replace(
+            "        return", "        print('@@', k, len(seen)) if not k else None\n        return"
+        ),
+    )
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="epoch=2:", FLOR_STATS=str(stats))
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "@@ 0 2\n@@ 0 3\n")
+    figures = json.loads(stats.read_text())
+    assert (figures["diverged"], figures["iterations_skipped"] >= 2) == (0, True)

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,8 @@ class Program:
         self._keys: dict[CodeType, tuple[Any, ...]] = {}
         self._by_key: dict[tuple[Any, ...], CodeType] = {}
         self._plain: dict[str, dict[tuple[Any, ...], CodeType]] = {}  # by module and place, as it was written
+        self._recorded: dict[str, ast.Module] = {}  # by module that was edited since
+        self._free: dict[str, dict[tuple[Any, ...], tuple[str, ...]]] = {}  # of these, by module and place
 
     def _renew_lock(self) -> None:
         """For the ids of sites and marks, since threads import at once. Another may hold it while the process forks."""
@@ -116,6 +118,8 @@ class Program:
             first_mark=first_mark,
             loops=loops,
         )
+        if diff is not None and added and not self.ordinary:
+            self._recorded[name] = diff.old_tree
         lines = {line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)}
         return info, self._compiled(tree, path, name), lines
 
@@ -178,8 +182,21 @@ class Program:
         self._index()
         return self._keys.get(code)
 
+    def free_variables(self, code: CodeType) -> tuple[str, ...]:
+        """What a function uses of those around it; not what only statements use that were added since the record."""
+        if not self._recorded:
+            return code.co_freevars
+        key = self.code_key(code)
+        name = "" if key is None else key[0]
+        if name in self._recorded and name not in self._free:
+            with without_syntax_warnings():
+                whole = self._compiled(self._recorded[name], "", name)
+            self._free[name] = {place: each.co_freevars for place, each in places_in(whole, name, set())}
+        return self._free.get(name, {}).get(key or (), code.co_freevars)
+
     def forget_record(self) -> None:
         """From here on, code has the places that it has in the sources of now, whatever was added to them."""
+        self._recorded.clear()
         self._added_lines.clear()
         self._keys.clear()
         self._by_key.clear()
@@ -220,22 +237,24 @@ class Program:
 
     def places(self, name: str, code: CodeType) -> Iterator[tuple[tuple[Any, ...], CodeType]]:
         """The code objects of a module by place. What was added since the record has none, nor has what we put in."""
-        added = self._added_lines.get(name, set())
-        work: list[tuple[CodeType, tuple[Any, ...]]] = [(code, (name,))]
-        while work:
-            outer, place = work.pop()
-            yield place, outer
-            seen: dict[str, int] = {}
-            for inner in outer.co_consts:
-                if (
-                    not isinstance(inner, CodeType)
-                    or inner.co_firstlineno in added
-                    or _is_cells_lambda(inner)
-                ):
-                    continue
-                count = seen.get(inner.co_name, 0)
-                seen[inner.co_name] = count + 1
-                work.append((inner, (*place, inner.co_name, count)))
+        return places_in(code, name, self._added_lines.get(name, set()))
+
+
+def places_in(
+    code: CodeType, name: str, added: Collection[int]
+) -> Iterator[tuple[tuple[Any, ...], CodeType]]:
+    """The code objects of a module by place, without those that begin in `added` lines."""
+    work: list[tuple[CodeType, tuple[Any, ...]]] = [(code, (name,))]
+    while work:
+        outer, place = work.pop()
+        yield place, outer
+        seen: dict[str, int] = {}
+        for inner in outer.co_consts:
+            if not isinstance(inner, CodeType) or inner.co_firstlineno in added or _is_cells_lambda(inner):
+                continue
+            count = seen.get(inner.co_name, 0)
+            seen[inner.co_name] = count + 1
+            work.append((inner, (*place, inner.co_name, count)))
 
 
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()

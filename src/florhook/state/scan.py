@@ -56,6 +56,8 @@ class Environment(Protocol):
 
     def find_code(self, key: tuple[Any, ...]) -> types.CodeType: ...
 
+    def free_variables(self, code: types.CodeType) -> tuple[str, ...]: ...
+
 
 @dataclass(frozen=True)
 class Root:

@@ -421,12 +421,12 @@ class Function(Kind):
 
     def shell(self, obj: types.FunctionType, scan: Scan) -> Any:
         module = obj.__globals__.get("__name__", obj.__module__)
-        closure = tuple(scan.number(cell) for cell in obj.__closure__ or ())
         code = obj.__code__
+        closure = _closure(obj, scan)
         return (
             scan.code_key(code),
-            code.co_freevars,
-            closure,
+            tuple(closure),
+            tuple(map(scan.number, closure.values())),
             module,
             obj.__name__,
             obj.__qualname__,
@@ -446,13 +446,21 @@ class Function(Kind):
         if obj.__code__.co_filename == functools.__file__ and DISPATCHED in obj.__code__.co_freevars:
             # What singledispatch has looked up depends on who called it, a print that was added too.
             (obj.__closure__ or ())[obj.__code__.co_freevars.index(DISPATCHED)].cell_contents.clear()
-        return obj.__defaults__, obj.__kwdefaults__, tuple(vars(obj).items()), obj.__closure__
+        closure = tuple(_closure(obj, scan).values()) or None
+        return obj.__defaults__, obj.__kwdefaults__, tuple(vars(obj).items()), closure
 
     def apply(self, obj: types.FunctionType, content: tuple[Any, ...], loader: Loader) -> None:
         obj.__defaults__, obj.__kwdefaults__ = content[0], content[1]
         attributes = vars(obj)
         attributes.clear()
         attributes.update(content[2])
+
+
+def _closure(function: types.FunctionType, scan: Scan) -> dict[str, Any]:
+    """The cells that a function uses, by name; without those that only statements use that were added since."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    names = scan.environment.free_variables(function.__code__)
+    return {name: cells[name] for name in names if name in cells}
 
 
 class File(Kind):
