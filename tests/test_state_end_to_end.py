@@ -239,3 +239,55 @@ def test_a_placeholder_that_nobody_touches_costs_nothing(flor: Flor) -> None:
 def test_a_placeholder_that_is_touched_makes_the_loop_run(flor: Flor) -> None:
     """The output is that of a plain run."""
     assert skipped(flor, 'print("@@", guard.count, guard.lock.locked())')["blocks_skipped"] == 0
+
+
+SHARED_DICTS = """
+import time
+
+class Settings(dict):
+    def __init__(self, **items):
+        super().__init__(items)
+        self.__dict__ = self
+
+class Borg:
+    together = {}
+    def __init__(self):
+        self.__dict__ = Borg.together
+
+class Plain:
+    pass
+
+settings, first = Settings(lr=0.1), Borg()
+first.count = 0
+best, made = None, []
+for epoch in range(6):
+    now, other, one, two = Settings(epoch=epoch, loss=0.0), Borg(), Plain(), Plain()
+    two.__dict__ = one.__dict__
+    for step in range(3):
+        now.loss += step * settings.lr
+        other.count += 1
+        one.x = other.count
+        time.sleep(0.004)
+    best = now if best is None or now["loss"] > best.loss else best
+    made.append((other, two))
+    settings.lr *= 1.1
+    print(epoch, best.epoch)
+best.extra, made[0][0].late = 3, 5
+print(best["extra"], first.late)
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_attribute_dictionaries_and_objects_that_share_their_attributes(flor: Flor, workers: str) -> None:
+    """Those made in the loop are what they were: what is set as an attribute is there as an item, and in the others."""
+    flor.write("train.py", SHARED_DICTS)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = "print('@@', now.loss, best['loss'], settings['lr'], first.count, [two.x for _, two in made])"
+    probed = SHARED_DICTS.replace("    print(epoch", f"    {probe}\n    print(epoch")
+    probed = probed.replace("print(best[", "print('@@', best['extra'], first.late)\nprint(best[")
+    flor.write("train.py", probed)
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    done = flor("train.py", FLOR_MODE="replay", FLOR_WORKERS=workers)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == wanted
+    assert len(wanted) == 7

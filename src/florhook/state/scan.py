@@ -162,6 +162,7 @@ class Scan:
         self._plain_kinds: dict[type, Kind] = {}
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
+        self._dicts: dict[int, Any] = {}  # by address of its `__dict__`: an instance
         self._alive: list[int] = []
         self._shown: dict[Hashable, list[tuple[int, int]]] = {}  # by leaf: the bytes that views show of it
         self._bases: dict[Hashable, tuple[Any, Callable[[Any], int], int]] = {}
@@ -273,6 +274,10 @@ class Scan:
     def hint(self, obj: Any, value: Any) -> None:
         """Something for the restore that two equal states may differ in, so that it is no part of the stream."""
         self._hints[self._numbers[id(obj)]] = value
+
+    def first_with(self, attributes: dict[str, Any], obj: Any) -> Any:
+        """The first object met that has this very `__dict__`: `obj`, unless several share it."""
+        return self._dicts.setdefault(id(attributes), obj)
 
     def keep(self, obj: Any) -> Any:
         """Keep something alive that leaves lie in, until the scan is let go."""

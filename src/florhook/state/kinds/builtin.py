@@ -296,26 +296,47 @@ class Instance(Kind):
         return empty_instance(cls) if home is None else found_at_home(*home)
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
+        slots = tuple((name, slot.__get__(obj)) for name, slot in slots_of(type(obj)) if has_slot(slot, obj))
         attributes = getattr_dict(obj)
         items = None if attributes is None else (tuple(attributes.keys()), tuple(attributes.values()))
-        slots = tuple((name, slot.__get__(obj)) for name, slot in slots_of(type(obj)) if has_slot(slot, obj))
+        shared = _shared_dict(obj, attributes, scan)
+        if shared:
+            items, slots = None, (*slots, *shared)
         cls = type(obj)
         # A class that no import finds is reached through its instances alone.
         return items, slots, cls if scan.keeps_class(cls) else None
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
         items, slots, _ = content
-        if items is not None:
+        bound = dict(slots)
+        if DICT in bound:
+            object.__setattr__(obj, "__dict__", bound.pop(DICT))
+        elif SAME_DICT in bound:
+            object.__setattr__(obj, "__dict__", getattr_dict(bound.pop(SAME_DICT)))
+        elif items is not None:
             attributes = getattr_dict(obj)
             if attributes is not None:
                 attributes.clear()
                 attributes.update(zip(*items, strict=True))
-        bound = dict(slots)
         for name, slot in slots_of(type(obj)):
             if name in bound:
                 slot.__set__(obj, bound[name])
             elif has_slot(slot, obj):
                 slot.__delete__(obj)
+
+
+# Among the slots: an object that is the instance's `__dict__` (an attribute dictionary is its own), or another instance
+# that has the same one.
+DICT, SAME_DICT = "0.__dict__", "1.__dict__"
+
+
+def _shared_dict(obj: Any, attributes: dict[str, Any] | None, scan: Scan) -> tuple[tuple[str, Any], ...]:
+    """What is said instead of the attributes where they are not the instance's alone."""
+    if attributes is None:
+        found = getattr(type(obj), "__dictoffset__", 0) and object.__getattribute__(obj, "__dict__")
+        return ((DICT, found),) if isinstance(found, dict) else ()
+    first = scan.first_with(attributes, obj)
+    return () if first is obj else ((SAME_DICT, first),)
 
 
 def empty_instance(cls: type) -> Any:
