@@ -291,3 +291,70 @@ def test_attribute_dictionaries_and_objects_that_share_their_attributes(flor: Fl
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == wanted
     assert len(wanted) == 7
+
+
+CLASSES = """
+import time
+
+class Tagged(str): pass
+class Number(int):
+    def __new__(cls, value, tag):
+        made = super().__new__(cls, value)
+        made.tag = tag
+        return made
+class Point(tuple): pass
+class Group(frozenset): pass
+class Items(list): pass
+class Doubles(dict):
+    def __missing__(self, key):
+        self[key] = found = key * 2
+        return found
+class Problem(Exception):
+    def __init__(self, text, code):
+        super().__init__(text)
+        self.code = code
+class Both:
+    __slots__ = ("a", "__dict__", "__weakref__")
+class Frozen:
+    def __init__(self, value):
+        object.__setattr__(self, "value", value)
+    def __setattr__(self, name, value):
+        raise TypeError(name)
+
+kept = {}
+for epoch in range(5):
+    text, number, point, group = Tagged(f"e{epoch}"), Number(epoch, [epoch]), Point((epoch, 1)), Group({epoch, 7})
+    text.note, point.name, group.extra = [epoch], f"p{epoch}", {"e": epoch}
+    items, doubles, both = Items([epoch]), Doubles(), Both()
+    items.own, doubles.size, both.a, both.b = items, doubles[epoch], epoch, [epoch]
+    try:
+        raise Problem("bad", epoch)
+    except Problem as error:
+        problem = error
+    kept[epoch] = (text, number, point, group, items, doubles, both, problem, Frozen(epoch))
+    for step in range(3):
+        time.sleep(0.004)
+    print(epoch)
+"""
+SHOWN = """
+def shown(e, text, number, point, group, items, doubles, both, problem, frozen):
+    return (e, text, text.note, number + 1, number.tag, type(number).__name__, point, point.name, sorted(group),
+            group.extra, items.own is items, doubles.get(e), doubles.size, both.a, both.b, problem.code, problem.args,
+            frozen.value)
+
+for e in kept:
+    print("@@", shown(e, *kept[e]))
+"""
+
+
+def test_values_and_containers_of_classes_of_the_programs(flor: Flor) -> None:
+    """Made in the loop, with attributes of their own, and constructors that take more than their value."""
+    flor.write("train.py", CLASSES)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("train.py", CLASSES + SHOWN)
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == wanted
+    assert json.loads(stats.read_text())["iterations_skipped"] == 5

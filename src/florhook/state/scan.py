@@ -13,6 +13,7 @@ The C pickler does the walking: `persistent_id` sees every object, containers ar
 from __future__ import annotations
 
 import array
+import copyreg
 import ctypes
 import functools
 import gc
@@ -40,6 +41,7 @@ INLINE = 512  # bytes: shorter leaves stand in the stream itself
 BORN, DRIVEN = -1, -2
 REPLACED = ("reduced", "generator")  # kinds of mutable objects that a restore may put others in the place of
 GLANCE = 1024  # objects between two looks at the clock
+GIVEN = "__getnewargs__"
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 
 
@@ -479,10 +481,31 @@ class _Pickler(pickle.Pickler):
 def _reduce_value(obj: Any) -> Any:
     """An immutable value of a class of its own; its state, if it has one, must not be a dict with a number."""
     reduced = reduce(obj)
-    if isinstance(reduced, str) or len(reduced) == 2:
+    if isinstance(reduced, str):
         return reduced
     make, arguments, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
+    if make is copyreg.__newobj__ and _takes_more(type(obj)):  # type: ignore[attr-defined]
+        make, arguments = _value_of_class, (_builtin_base(type(obj)), *arguments)
+    elif make is type(obj) and issubclass(make, frozenset):  # pickle has a list, which would be an object
+        make, arguments = _value_of_class, (frozenset, make, frozenset(obj))
+    if len(reduced) == 2:
+        return make, arguments
     return rebuild, (make, arguments, flat(state), tuple(items or ()), tuple(pairs or ()), setter)
+
+
+def _builtin_base(cls: type) -> Any:
+    return next((base for base in (int, float, complex, str, bytes, tuple) if issubclass(cls, base)), None)
+
+
+def _takes_more(cls: type) -> bool:
+    """Whether a class derived from a plain value has a `__new__` of its own, and does not say what that takes."""
+    base = _builtin_base(cls)
+    own = isinstance(cls.__new__, types.FunctionType)
+    return own and base is not None and getattr(cls, GIVEN, None) is getattr(base, GIVEN, None)
+
+
+def _value_of_class(base: Any, cls: type, *arguments: Any) -> Any:
+    return base.__new__(cls, *arguments)
 
 
 def _reduce_module(obj: types.ModuleType) -> Any:
