@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import Flor, run
+from conftest import ROOT, Flor, run
 from test_record_replay import probe, record, replay
 
 from florhook.replay.files import FileHistory, Found, Version
@@ -461,3 +462,31 @@ for epoch in range(6):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == [word for epoch in range(6) for word in ("@@", str(3 * (epoch + 1)))]
     assert json.loads(stats.read_text())["blocks_skipped"] == 6
+
+
+def test_bytecode_that_the_first_run_writes(flor: Flor) -> None:
+    """A replay reads it, our own too, at other places than where the run wrote it; that forbids no jump."""
+    ours = shutil.copytree(
+        ROOT / "src", flor.home.parent / "ours", ignore=shutil.ignore_patterns("__pycache__"), symlinks=True
+    )
+    changes = {"PYTHONPATH": str(ours), "PYTHONDONTWRITEBYTECODE": ""}
+    source = """
+import time
+total = 0.0
+for epoch in range(5):
+    if epoch == 1:
+        import decimal  # which florhook has a module for
+    for step in range(3):
+        total += step
+        time.sleep(0.004)
+    print(epoch, total)
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf", **changes).returncode == 0
+    assert list(ours.rglob("decimal_kinds.*.pyc"))
+    flor.write("train.py", source.replace("    print(", "    print('@@', epoch, total)\n    print("))
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats), **changes)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "".join(f"@@ {epoch} {3.0 * (epoch + 1)}\n" for epoch in range(5))
+    assert json.loads(stats.read_text())["blocks_skipped"] == 5

@@ -24,7 +24,7 @@ from enum import Enum, auto
 from typing import Any
 
 from ..dataclass import dataclass, replace
-from ..runtime.opened import COARSE_NS, DIGESTED, content_digest
+from ..runtime.opened import CACHE, COARSE_NS, DIGESTED, content_digest
 from ..state.restore import CannotRestoreError
 from ..store.rows import FOLDER_GONE, LINK, FileRow, RunRow
 from .overlay import Overlay
@@ -327,7 +327,7 @@ class Files:
 
     def before_read(self, path: str) -> None:
         """The program is about to read the file with that canonical path."""
-        if path in self.sources or not os.path.isabs(path):
+        if path in self.sources or not os.path.isabs(path) or CACHE in path:
             return
         if path in self._hidden and self.history.made_later(path):
             return

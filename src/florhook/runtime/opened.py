@@ -34,6 +34,9 @@ STARTERS = (
 LOADERS = "torch.utils.data"  # whose worker processes are nothing that a replay looks into
 TORCH = "torch.serialization"
 CODE = (".py", ".pyc", ".so")
+CACHE = (
+    f"{os.sep}__pycache__{os.sep}"  # what lies there is made again from its source whenever that has changed
+)
 COARSE_NS = 20_000_000  # nanoseconds: within this a file may be written again and keep its time
 DIGESTED = 1 << 20  # bytes of a file's end
 MOST_DIGESTS = 64  # at a checkpoint
@@ -117,7 +120,7 @@ class OpenedFiles:
             return
         name = os.path.abspath(os.fsdecode(path))
         writes = bool(flags & WRITES) or any(letter in (mode or "") for letter in "wax+")
-        if name.startswith(self.home) or name.endswith(CODE):
+        if name.startswith(self.home) or name.endswith(CODE) or CACHE in name:
             return
         if not writes and name not in self.read and name not in self.written and len(self.read) < MOST_FILES:
             self.read.add(name)
