@@ -358,3 +358,37 @@ def test_values_and_containers_of_classes_of_the_programs(flor: Flor) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == wanted
     assert json.loads(stats.read_text())["iterations_skipped"] == 5
+
+
+def test_views_of_arrays_that_take_the_place_of_others(flor: Flor) -> None:
+    """A new array lies where one of before the loop had lain, smaller or larger, and has views."""
+    pytest.importorskip("numpy")
+    source = """
+import time
+import numpy as np
+array = np.zeros(6)
+view, total = array[1:], 0.0
+for epoch in range(8):
+    del array, view
+    array = np.arange(float([40, 3, 4000, 6][epoch % 4]))
+    view = array[1::2]
+    total += view.sum()
+    for step in range(3):
+        array[-1] += step
+        time.sleep(0.004)
+    print(epoch, total)
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = "print('@@', epoch, len(array), view.sum(), array.sum(), view.base is array, np.shares_memory(view, array))"
+    flor.write("train.py", source.replace("    print(", f"    {probe}\n    print("))
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    for select in (None, "epoch=2:3", "epoch=5:", "epoch=1::3"):
+        done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT=select or "")
+        chosen = range(8)[
+            {None: slice(None), "epoch=2:3": slice(2, 3), "epoch=5:": slice(5, None)}.get(
+                select, slice(1, None, 3)
+            )
+        ]
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines() == [wanted[epoch] for epoch in chosen]

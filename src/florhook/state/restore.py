@@ -135,7 +135,8 @@ class Loader:
         if name not in REGISTRY.by_name:
             load_imported()  # what the object is made from has imported its library
         kind = REGISTRY.by_name[name]
-        if not kind.reads or not parts:
+        waiting = kind.waits(spec) or any(type(self.objects.get(part)) is Waiting for part in parts)
+        if not (parts and waiting):
             return kind.create(spec, self)
         return self.waiting.setdefault(number, Waiting(number, kind, shell, parts))
 

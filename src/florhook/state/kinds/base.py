@@ -52,6 +52,10 @@ class Kind:
         """
         return True if self.alike else None
 
+    def waits(self, spec: Any) -> bool:
+        """Whether making one from this shell reads what it is made from, which must have its content by then."""
+        return self.reads
+
     def shell(self, obj: Any, scan: Scan) -> Any:
         return None
 

@@ -48,6 +48,10 @@ class NdArray(Kind):
         home = None if type(obj) is np.ndarray else scan.home_of(obj)  # numpy.ma.masked
         return *geometry, home, base, 0 if base is None else offset_in(obj, base)
 
+    def waits(self, spec: Any) -> bool:
+        # A view is a place in memory that its base has only once it has its recorded size.
+        return isinstance(spec[5], np.ndarray)
+
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, dtype, shape, strides, home, base, offset = spec
         if home is not None:
