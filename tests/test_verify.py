@@ -389,3 +389,26 @@ main()
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "@@ 0 2\n@@ 0 3\n")
     figures = json.loads(stats.read_text())
     assert (figures["diverged"], figures["iterations_skipped"] >= 2) == (0, True)
+
+
+def test_times_that_a_search_of_scikit_learns_took(flor: Flor) -> None:
+    """They are the replay's own, and no difference."""
+    pytest.importorskip("sklearn")
+    source = """
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+x = np.random.default_rng(0).normal(size=(60, 3))
+y = (x[:, 0] > 0).astype(int)
+for epoch in range(3):
+    search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0 + epoch]}, cv=3).fit(x, y)
+    print(epoch, search.best_score_)
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("train.py", source.replace("    print(", "    print('@@', search.best_params_)\n    print("))
+    done = flor("train.py", FLOR_MODE="replay")
+    plain = flor.python("train.py").stdout.splitlines(keepends=True)
+    assert (done.returncode, done.stdout) == (0, "".join(line for line in plain if line.startswith("@@")))
+    assert "not exact" not in done.stderr
+    assert "search.refit_time_ holds a time of the clock" in done.stderr
