@@ -6,11 +6,15 @@ iterations in the middle; the figures say how many were executed.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from conftest import Flor
+
+from florhook.state.kinds.generators import position_of
 
 PROGRAM = """
 import random, time
@@ -292,3 +296,24 @@ def test_probes_in_the_workers_of_a_loader(flor: Flor, workers: str, place: str)
     done = flor("train.py", FLOR_MODE="replay")
     assert sorted(done.stdout.splitlines()) == sorted(wanted), done.stderr
     assert "did not come to" not in done.stderr
+
+
+def test_an_exception_that_a_generator_handled_is_no_place() -> None:
+    """Python remembers that there was one."""
+
+    def numbers(fails: bool) -> Iterator[int]:
+        for k in range(3):
+            with contextlib.suppress(ValueError):
+                if fails:
+                    raise ValueError
+            try:
+                int("x" if fails else "1")
+            except ValueError:
+                pass
+            yield k
+
+    quiet, loud = numbers(False), numbers(True)
+    assert (next(quiet), next(loud)) == (0, 0)
+    found, other = position_of(quiet), position_of(loud)
+    assert found[:2] == other[:2]
+    assert len(found[2][2]) == len(other[2][2])

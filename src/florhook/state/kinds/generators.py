@@ -148,7 +148,9 @@ def _held_by(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[An
         return tuple(gc.get_referents(frame)[3:])  # after the code, the builtins and the globals
     found = gc.get_referents(obj)
     start = max(place for place, each in enumerate(found) if each is code)
-    return tuple(found[start + 1 :])
+    # The last may be None for an exception that it handled once, which is no place that it stands at.
+    stop = len(found) - (found[-1] is None)
+    return tuple(found[start + 1 : stop])
 
 
 def register(registry: Registry) -> None:
