@@ -259,3 +259,35 @@ def test_a_program_without_trackers_sees_the_variables_that_it_had(flor: Flor) -
     done = flor("train.py", FLOR_MODE="replay")
     assert "differs" not in done.stderr
     assert [line.removeprefix("@@ ") for line in done.stdout.splitlines()] == recorded
+
+
+def test_a_writer_of_event_files_is_no_state(flor: Flor) -> None:
+    """What waits in its thread, and its file's name, are its process's: replays jump, and are exact."""
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorboard")
+    source = """
+import time, torch
+from torch.utils.tensorboard import SummaryWriter
+torch.manual_seed(0)
+writer = SummaryWriter("runs/a")
+weight = torch.zeros(3)
+for epoch in range(4):
+    for step in range(5):
+        weight += torch.rand(3)
+        time.sleep(0.004)
+    for name in ("loss", "lr", "kl", "clip"):
+        writer.add_scalar(name, weight.sum().item(), epoch)
+    print("epoch", epoch)
+writer.close()
+"""
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write(
+        "train.py", source.replace("    print(", "    print('@@', epoch, weight.tolist())\n    print(")
+    )
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    stats = flor.home.parent / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats), timeout=60)
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted)
+    assert "not exact" not in done.stderr
+    assert json.loads(stats.read_text())["blocks_skipped"] == 8  # both inner loops of each epoch
