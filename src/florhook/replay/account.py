@@ -46,10 +46,11 @@ class Gathering:
         # The store may be thinned meanwhile, or a file edited: the replay itself tells.
         with contextlib.suppress(Exception), Store.open(settings.home, trust=settings.trust) as store:
             self._found["probes"] = probes_of(modules_of(store.sources(run)), run, versions, edits)
-            self._found["plan"] = plan_of(_estimate(store, settings, run, edits))
+            self._found["plan"] = plan_of(estimate_of(store, settings, run, edits))
 
 
-def _estimate(store: Store, settings: Settings, run: RunRow, edits: Edits) -> Estimate:
+def estimate_of(store: Store, settings: Settings, run: RunRow, edits: Edits) -> Estimate:
+    """What the replay of a run will take."""
     record = Record(store, run)
     return Estimate(record, edits.question(record, selection_of(record, settings.select)))
 

@@ -164,19 +164,11 @@ class CellStart:
 
     def _load(self, names: list[Name]) -> dict[Name, Any]:
         assert self.checkpoint is not None
-        read, digests = self.record.store.read, self.checkpoint.digests
         for module in {name[1] for name in names if name[0] == "global"}:
             importlib.import_module(module)
         worlds = {root.name: root.value for root in world()}
         live = Live([self._find(place, worlds) for place in self.before.live])
-        loader = Loader(
-            self.program,
-            bytes(read(digests[0])),
-            bytes(read(digests[1])),
-            lambda index: read(digests[2 + index]),
-            live,
-            self.refuse,
-        )
+        loader = Loader(self.program, *self.record.store.state_at(self.checkpoint), live, self.refuse)
         return loader.load(names)
 
     def _find(self, place: Sequence[str], worlds: dict[Name, Any]) -> Any:

@@ -23,7 +23,7 @@ from ..runtime import trackers
 from ..settings import AUTO, LOCAL, Settings
 from ..store.rows import RunRow
 from ..store.store import Store
-from .account import Gathering
+from .account import Gathering, estimate_of
 from .asked import Asked, asked
 from .attempt import Attempt
 from .display import Display, Plan, display_for
@@ -96,9 +96,8 @@ def estimate(target: Target, settings: Settings) -> tuple[Estimate, int]:
     """What a replay would do, and by how many workers at the most."""
     question = asked(target, settings, [parse_logpoint(text) for text in settings.probe])
     with question.store as store:
-        record = Record(store, question.run)
-        plan = question.edits.question(record, selection_of(record, settings.select))
-        return Estimate(record, plan), _most(settings, record)
+        found = estimate_of(store, settings, question.run, question.edits)
+        return found, _most(settings, found.record)
 
 
 def _plan(settings: Settings, asked: Asked) -> Plan:
@@ -106,8 +105,7 @@ def _plan(settings: Settings, asked: Asked) -> Plan:
 
     def plan() -> tuple[int, float, float]:
         with Store.open(settings.home) as store:
-            record = Record(store, store.find(asked.run.id))
-            found = Estimate(record, asked.edits.question(record, selection_of(record, settings.select)))
+            found = estimate_of(store, settings, store.find(asked.run.id), asked.edits)
             counted = (each.iterations for each in found.loops if not each.loop.site.tight)
             return sum(counted), found.around, found.seconds - found.around
 

@@ -513,14 +513,10 @@ class Replayer(Tracker):
                 raise CannotRestoreError(f"what the loop iterates over ends after {context.begun} items")
 
     def _load(self, checkpoint: CheckpointRow, turn: Turn, site: str) -> dict[Name, Any]:
-        read, places = self.record.store.read, checkpoint.digests
-        live = turn.live or Live([])
         loader = Loader(
             self.program,
-            bytes(read(places[0])),
-            bytes(read(places[1])),
-            lambda index: read(places[2 + index]),
-            live,
+            *self.record.store.state_at(checkpoint),
+            turn.live or Live([]),
             functools.partial(self.restart, site),
             self.bring_file_to,
         )

@@ -223,6 +223,11 @@ class Store:
         columns = "at, out, out_after, loops, via, head, place, text, named"
         return [LoggedRow(*as_read(row)) for row in self._select(columns, "logged", run, "rowid")]
 
+    def state_at(self, row: CheckpointRow) -> tuple[bytes, bytes, Callable[[int], bytes | memoryview]]:
+        """The stream and the table of a checkpoint, and what reads its leaves by number."""
+        stream, table, *leaves = row.digests
+        return bytes(self.read(stream)), bytes(self.read(table)), lambda index: self.read(leaves[index])
+
     @_named
     def read(self, digest: bytes) -> bytes | memoryview:
         """The bytes with that digest, checked; StoreError when they are not there or damaged."""
