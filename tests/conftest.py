@@ -66,6 +66,13 @@ class Flor:
         return run([sys.executable, *args], self.folder, self.environ(**changes), stdin, timeout)
 
 
+def new_flor(folder: Path) -> Flor:
+    """A program's folder and a store, both new, in a folder."""
+    program = folder / "program"
+    program.mkdir()
+    return Flor(program, folder / "store")
+
+
 @contextlib.contextmanager
 def unwritable_copy(folder: Path) -> Iterator[Path]:
     """A copy that all may read and nobody may write; outside of pytest's own folders, which keep other users out."""
@@ -88,9 +95,7 @@ def run(
 
 @pytest.fixture
 def flor(tmp_path: Path) -> Flor:
-    folder = tmp_path / "program"
-    folder.mkdir()
-    return Flor(folder, tmp_path / "store")
+    return new_flor(tmp_path)
 
 
 @pytest.fixture

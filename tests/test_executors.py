@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Flor
+from conftest import Flor, new_flor
 from test_pool import PROBED, SLOW, SLOW_PROBED, TWO_PHASES, marked
 
 from florhook.dataclass import replace
@@ -87,8 +87,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Flor:
 
 
 def record(folder: Path, before: str, after: str) -> Flor:
-    (folder / "program").mkdir()
-    flor = Flor(folder / "program", folder / "store")
+    flor = new_flor(folder)
     flor.write("train.py", before)
     assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
     flor.write("train.py", after)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Flor
+from conftest import Flor, new_flor
 from telling import known, rows_of, said, told
 
 from florhook.hook.tell import function_of, telling
@@ -114,8 +114,7 @@ def with_libraries(flor: Flor, folder: Path) -> str:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Flor:
     """A run of the program, and a replay of it that logs more."""
     folder = tmp_path_factory.mktemp("logged")
-    (folder / "program").mkdir()
-    flor = Flor(folder / "program", folder / "store")
+    flor = new_flor(folder)
     path = with_libraries(flor, folder)
     flor.write("train.py", PROGRAM)
     plain = flor.python("train.py", PYTHONPATH=path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Flor
+from conftest import ROOT, Flor, new_flor
 
 pytest.importorskip("IPython")
 
@@ -100,11 +100,10 @@ def run_cells(flor: Flor, cells: list[str], **changes: str) -> list[Shown]:
     return [Shown(**each) for each in json.loads(done.stdout)]
 
 
-def new_flor(folder: Path) -> Flor:
-    program = folder / "program"
-    program.mkdir()
-    (program / "helper.py").write_text(HELPER)
-    return Flor(program, folder / "store")
+def with_helper(folder: Path) -> Flor:
+    flor = new_flor(folder)
+    (flor.folder / "helper.py").write_text(HELPER)
+    return flor
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Sessions:
 
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
-    flor = new_flor(tmp_path_factory.mktemp("notebook"))
+    flor = with_helper(tmp_path_factory.mktemp("notebook"))
     forward = NET.partition("Point =")[0].replace(FORWARD, f"{FORWARD}        print('probe', x)\n")
     new = "{each for each in {*dir()} - names if each[:2] != '_i'}"
     look = f"print(net.weights, rounds, last, {new}, file.tell(), random.getstate() == state)"
@@ -304,7 +303,7 @@ def test_nothing_is_left_behind(sessions: Sessions) -> None:
 
 def test_a_store_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
     """The cell runs as it is."""
-    flor = new_flor(tmp_path)
+    flor = with_helper(tmp_path)
     flor.home.write_text("a file")
     *_, shown = run_cells(flor, ["%load_ext florhook", "%%record\nfor i in range(2):\n    print(i)"])
     assert (shown.out, shown.error) == ("0\n1\n", None)
@@ -313,7 +312,7 @@ def test_a_store_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
 
 def test_without_florhook_started_cells_are_plain(tmp_path: Path) -> None:
     """FLOR_MODE=off."""
-    flor = new_flor(tmp_path)
+    flor = with_helper(tmp_path)
     *_, shown = run_cells(flor, ["%load_ext florhook", "%%record\nprint(1)"], FLOR_MODE="off")
     assert (shown.out, shown.err) == ("1\n", "")
     assert not flor.home.exists()
@@ -322,7 +321,7 @@ def test_without_florhook_started_cells_are_plain(tmp_path: Path) -> None:
 @pytest.mark.needs_torch
 def test_training_with_torch(tmp_path: Path) -> None:
     """Models, optimizers and loaders of before the cell; the class of the model was defined anew since."""
-    flor = new_flor(tmp_path)
+    flor = with_helper(tmp_path)
     net = (
         "import torch\nfrom torch.utils.data import DataLoader, Dataset\n"
         "class Numbers(Dataset):\n    def __len__(self):\n        return 12\n"
@@ -355,7 +354,7 @@ def test_in_a_kernel(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     nbclient: Any = pytest.importorskip("nbclient")
     nbformat: Any = pytest.importorskip("nbformat")
-    flor = new_flor(tmp_path)
+    flor = with_helper(tmp_path)
     cells = [
         *BEFORE,
         "%load_ext florhook",

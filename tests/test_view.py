@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from browser import acted, needs_browser
-from conftest import Flor
+from conftest import Flor, new_flor
 
 PROGRAM = """
 import sys, time
@@ -39,8 +39,7 @@ for epoch in range(5):
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Flor:
     """Two runs; of the second a replay has printed more."""
     tmp_path = tmp_path_factory.mktemp("view")
-    (tmp_path / "program").mkdir()
-    flor = Flor(tmp_path / "program", tmp_path / "store")
+    flor = new_flor(tmp_path)
     flor.write("train.py", PROGRAM)
     for rate in ("0.5", "1.0"):
         assert flor("train.py", rate, FLOR_EPSILON="inf").returncode == 0

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from browser import DARK, acted, command, needs_browser, with_script
-from conftest import Flor
+from conftest import Flor, new_flor
 from test_view import data_of, get, page_of
 
 from florhook.logs.replays import accounts_of, verdict
@@ -61,8 +61,7 @@ PROBED = "    print(f'twice={2 * loss}')\n    helper.report"
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> Flor:
     """A run of two files and three replays: with a print, with a probe of two epochs, and one that is not exact."""
     tmp_path = tmp_path_factory.mktemp("lines")
-    (tmp_path / "program").mkdir()
-    flor = Flor(tmp_path / "program", tmp_path / "store")
+    flor = new_flor(tmp_path)
     flor.write("helper.py", HELPER)
     flor.write("train.py", TRAIN)
     assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
