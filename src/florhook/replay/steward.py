@@ -82,7 +82,8 @@ def digest_of(path: str) -> str:
 def work(plain: Mapping[str, Any]) -> None:
     """Do a job; what an executor calls on the other machine."""
     job = Job(**plain)
-    with _connected(job) as sock:
+    # An error of the connection means that the supervisor is gone, which needs no answer.
+    with _connected(job) as sock, contextlib.suppress(ConnectionError, TimeoutError):
         reason = unfit(job)
         if reason is None:
             _Steward(job, sock).run()
