@@ -32,17 +32,22 @@ class Outline(Scan):
         self._anchor = anchor
         super().__init__(environment, [Root(("iterator",), iterator)])
 
-    def number(self, obj: Any) -> Any:
-        if type(obj) in ATOMS:
-            return None
-        kind = kind_of(obj, self.environment)
-        if kind is None:
-            return None
-        if not moves(obj, kind):
-            known = self._anchor(kind.key(obj), obj, kind)
-            if known >= 0:
-                return ("entry", known)
-        return super().number(obj)
+    def numberer(self) -> Callable[[Any], Any]:
+        number = super().numberer()
+
+        def outlined(obj: Any) -> Any:
+            if type(obj) in ATOMS:
+                return None
+            kind = kind_of(obj, self.environment)
+            if kind is None:
+                return None
+            if not moves(obj, kind):
+                known = self._anchor(kind.key(obj), obj, kind)
+                if known >= 0:
+                    return ("entry", known)
+            return number(obj)
+
+        return outlined
 
     def digest(self) -> str:
         found = xxhash.xxh3_128(self.stream)

@@ -22,6 +22,7 @@ import io
 import itertools
 import marshal
 import math
+import operator
 import pickle
 import sys
 import time
@@ -43,6 +44,7 @@ REPLACED = ("reduced", "generator")  # kinds of mutable objects that a restore m
 GLANCE = 1024  # objects between two looks at the clock
 GIVEN = "__getnewargs__"
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
+VARIOUS: Any = object()  # stands for the kind of a type whose objects are not all of one kind, as far as is known
 
 
 class TooLongError(Exception):
@@ -132,14 +134,20 @@ class Entry:
 
     def numbers(self, keys: Sequence[Any], objects: Sequence[Any], kinds: Sequence[Kind]) -> list[int]:
         """The same of many objects."""
-        types = self.types
-        met = map(self._numbers.get, keys, itertools.repeat(-1))
-        return [
-            number
-            if number < 0 or (kind.alike and types[number] is type(obj))
-            else self.number(key, obj, kind)
-            for number, key, obj, kind in zip(met, keys, objects, kinds, strict=False)
-        ]
+        met = list(map(self._numbers.get, keys, itertools.repeat(-1)))
+        unlike = map(operator.not_, map(operator.attrgetter("alike"), kinds))
+        for index in {*itertools.compress(itertools.count(), unlike), *self.of_other_types(met, objects)}:
+            if met[index] >= 0:
+                met[index] = self.number(keys[index], objects[index], kinds[index])
+        return met
+
+    def of_other_types(self, numbers: Sequence[int], objects: Sequence[Any]) -> list[int]:
+        """The places of the objects, by their numbers or -1, that are not of the type that they were at the entry."""
+        if not self.types:
+            return []
+        # For -1 the last type is looked at, which does not matter.
+        differ = map(operator.is_not, map(self.types.__getitem__, numbers), map(type, objects))
+        return [place for place in itertools.compress(itertools.count(), differ) if numbers[place] >= 0]
 
 
 class Scan:
@@ -161,7 +169,7 @@ class Scan:
         self.suspended: dict[int, tuple[Any, ...]] = {}
         self.live_graphs: list[int] = []  # numbers of tensors that hang on an autograd graph
         self._numbers: dict[Any, int] = {}
-        self._plain_kinds: dict[type, Kind] = {}
+        self._kinds: dict[type, Kind | None] = dict.fromkeys(ATOMS)  # where all objects of a type are of one
         self._classes: dict[type, bool] = {}
         self._kept: list[Any] = []
         self._dicts: dict[int, Any] = {}  # by address of its `__dict__`: an instance
@@ -195,29 +203,50 @@ class Scan:
     def _write_wave(self, pickler: _Pickler, kinds: Sequence[Kind], objects: Sequence[Any]) -> None:
         pickler.dump(tuple([kind.content(obj, self) for kind, obj in zip(kinds, objects, strict=True)]))
 
-    def number(self, obj: Any) -> int | None:
+    def number(self, obj: Any) -> Any:
         """The object's number; None for a value that the stream holds by itself."""
-        cls = type(obj)
-        if cls in ATOMS:
-            return None
-        key: Any = id(obj)
-        kind = self._plain_kinds.get(cls)
-        if kind is None:
-            kind = kind_of(obj, self.environment)
+        return self.numberer()(obj)
+
+    def numberer(self) -> Callable[[Any], Any]:
+        """`number` as a closure, which is quicker than a method: it is asked for every object, value or not.
+
+        The scan does not hold it, or it would hold itself, and buffers of the program's with it.
+        """
+        kinds_of_types, numbers = self._kinds, self._numbers
+        keys, objects, kinds = self.keys, self.objects, self.kinds
+
+        def number(obj: Any) -> int | None:
+            kind = kinds_of_types.get(type(obj), VARIOUS)
             if kind is None:
                 return None
-            key = kind.key(obj)
-            if kind.alike:  # which all objects of the type are, and their addresses are their keys
-                self._plain_kinds[cls] = kind
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.objects)
-            self.keys.append(key)
-            self.objects.append(obj)
-            self.kinds.append(kind)
+            key: Any = id(obj)
+            found = numbers.get(key)
+            if found is not None:
+                return found
+            if kind is VARIOUS:
+                kind = self._kind(obj)
+                if kind is None:
+                    return None
+                key = kind.key(obj)
+                found = numbers.get(key)
+                if found is not None:
+                    return found
+            found = numbers[key] = len(objects)
+            keys.append(key)
+            objects.append(obj)
+            kinds.append(kind)
             if not found % GLANCE and time.perf_counter() > self._deadline:
                 raise TooLongError(f"its state has more than {found} objects, which take too long to walk")
-        return found
+            return found
+
+        return number
+
+    def _kind(self, obj: Any) -> Kind | None:
+        """The kind of an object, which is remembered where it is that of all objects of the type."""
+        kind = kind_of(obj, self.environment)
+        if kind.alike if kind is not None else is_value_type(obj):
+            self._kinds[type(obj)] = kind
+        return kind
 
     # What kinds ask for --------------------------------------------------------------------------------------
 
@@ -348,6 +377,9 @@ class Scan:
         `iterator` numbers the objects, by key, that the loop's iterator makes when it is driven to its place.
         """
         numbers = entry.numbers(self.keys, self.objects, self.kinds)
+        changed = {
+            index: self._apart(type(self.objects[index])) for index in entry.of_other_types(numbers, self.objects)
+        }
         if iterator:
             numbers = [
                 DRIVEN - iterator[key] if number < 0 and key in iterator else number
@@ -356,14 +388,8 @@ class Scan:
         self._alive = numbers
         born = [
             (index, self.kinds[index].name, self._shell(index))
-            for index, number in enumerate(numbers)
-            if number == BORN
+            for index in itertools.compress(itertools.count(), map(BORN.__eq__, numbers))
         ]
-        changed = {
-            index: self._apart(type(self.objects[index]))
-            for index, number in enumerate(numbers)
-            if number >= 0 and entry.types[number] is not type(self.objects[index])
-        }
         if len(self.objects) != len(numbers):
             raise ValueError("an empty object needs one that the walk did not meet")
         return pickle.dumps((array.array("q", numbers), born, changed, self._hints), 5)
@@ -466,7 +492,7 @@ class _Pickler(pickle.Pickler):
     def __init__(self, out: io.BytesIO, scan: Scan) -> None:
         super().__init__(out, protocol=5)
         self.fast = True
-        self.persistent_id = scan.number  # type: ignore[method-assign]
+        self.persistent_id = scan.numberer()  # type: ignore[method-assign]
 
     def reducer_override(self, obj: Any) -> Any:
         cls = type(obj)
@@ -576,6 +602,12 @@ SPECIAL.update(
         classmethod: _reduce_wrapper,
     }
 )
+
+
+def is_value_type(obj: Any) -> bool:
+    """Whether all objects of the type are values, since this one is: modules and functions are values by their name."""
+    by_name = issubclass(type(obj), (types.ModuleType, types.BuiltinFunctionType))
+    return REGISTRY.of(obj) is None and not by_name
 
 
 def kind_of(obj: Any, environment: Environment) -> Kind | None:

@@ -32,6 +32,8 @@ class Tensor(Kind):
     name, how, varies = "torch.Tensor", "in place", True
 
     def variant(self, obj: Any) -> Kind:
+        if type(obj) in _PLAIN_CLASSES and is_ordinary(obj):
+            return self
         with plainly(type(obj)):
             if obj.layout in SPARSE_LAYOUTS:
                 return SPARSE
@@ -55,12 +57,18 @@ class Tensor(Kind):
             return of_class(cls, empty)
 
     def content(self, obj: Any, scan: Scan) -> Any:
+        if type(obj) in _PLAIN_CLASSES:
+            return self._content(obj, scan)
         with plainly(type(obj)):
-            if not obj.is_leaf:
-                scan.note_graph(obj)
-            # The name of its graph stands in the shell alone: that of a view is made anew when it is looked at.
-            graph = None if obj.is_leaf else True
-            return obj.untyped_storage(), geometry_of(obj), graph, *extras_of(obj)
+            return self._content(obj, scan)
+
+    @staticmethod
+    def _content(obj: Any, scan: Scan) -> Any:
+        if not obj.is_leaf:
+            scan.note_graph(obj)
+        # The name of its graph stands in the shell alone: that of a view is made anew when it is looked at.
+        graph = None if obj.is_leaf else True
+        return obj.untyped_storage(), geometry_of(obj), graph, *extras_of(obj)
 
     def prepare(self, obj: Any, content: Any, loader: Loader) -> None:
         with torch._C.DisableTorchFunction(), torch.inference_mode(obj.is_inference()), torch.no_grad():
@@ -92,6 +100,19 @@ def plainly(cls: type) -> Any:
 
 _PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 _PLAINLY = contextlib.nullcontext()
+
+
+def is_ordinary(obj: Any) -> bool:
+    """Whether a tensor that is not of a class of its own is strided, and has bytes in this machine's memory.
+
+    The common case, told quickly; others are looked at.
+    """
+    if not (obj.is_cpu and obj.layout is torch.strided) or obj.is_quantized or obj.is_nested:
+        return False
+    try:
+        return bool(obj.data_ptr())
+    except (RuntimeError, NotImplementedError):  # a wrapper
+        return False
 
 
 def has_memory(obj: Any) -> bool:
