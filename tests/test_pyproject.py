@@ -107,6 +107,31 @@ def test_a_variable_that_is_wrong_is_not_blamed_on_the_file(tmp_path: Path) -> N
         settings_of(tmp_path, "workers = 2", {"workers": "x"})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool.'florhook']\nworkers = 2\n",
+        "['tool'.florhook]\nworkers = 2\n",
+        "tool.florhook.workers = 2\n",
+        "[tool]\nflorhook.workers = 2\n",
+        "[tool]\nflorhook = {workers = 2}\n",
+        "[ tool . florhook ]\nworkers = 2\n",
+    ],
+)
+def test_other_ways_to_write_the_table(text: str, tmp_path: Path) -> None:
+    write(tmp_path, text)
+    assert from_sources({}, {}, tmp_path).workers == 2
+
+
+def test_what_is_no_table(tmp_path: Path) -> None:
+    """A list of tables, and a file that begins with a byte order mark, which TOML has not."""
+    write(tmp_path, "[[tool.florhook]]\nworkers = 2\n")
+    with pytest.raises(UsageError, match=r"\[tool\.florhook\] must be a table$"):
+        read_table(tmp_path)
+    write(tmp_path, "\ufeff[tool.florhook]\nworkers = 2\n")
+    assert "the file is no valid TOML" in read_table(tmp_path).problem
+
+
 @pytest.mark.parametrize("content", [b"[tool.ruff]\n# [tool.florhook]\nx = = 1\n", b"\xff\xfe", b""])
 def test_a_file_that_says_nothing_of_us_is_not_read(content: bytes, tmp_path: Path) -> None:
     """However broken it is."""

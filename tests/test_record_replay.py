@@ -542,7 +542,9 @@ def test_ctrl_c_ends_a_replay(flor: Flor) -> None:
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"@@ 0\n"
-        time.sleep(0.5)  # a signal right before time.sleep() begins to wait does not wake it, in plain Python either
+        time.sleep(
+            0.5
+        )  # a signal right before time.sleep() begins to wait does not wake it, in plain Python either
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT

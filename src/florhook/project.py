@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "pyproject.toml"
-TABLE = re.compile(rb"^[ \t]*\[[ \t]*tool[ \t]*\.[ \t]*[\"']?florhook\b", re.MULTILINE)
+TABLE = re.compile(  # [tool.florhook], [[tool.florhook]] which is refused, tool.florhook.key, or florhook.key under [tool]
+    rb"""^(\xef\xbb\xbf)?[ \t]*(\[*[ \t]*["']?tool["']?[ \t]*\.[ \t]*["']?florhook\b|["']?florhook["']?[ \t]*[.=])""",
+    re.MULTILINE,
+)
 TEXTS = ("mode", "home", "run", "select", "log", "stats", "at", "executor", "cluster")
 NUMBERS = ("epsilon", "workers", "max_bytes")  # or texts: inf, auto, 20G
 PATTERNS = ("include", "exclude")  # lists of texts, or one text

@@ -44,7 +44,7 @@ REPLACED = ("reduced", "generator")  # kinds of mutable objects that a restore m
 GLANCE = 1024  # objects between two looks at the clock
 GIVEN = "__getnewargs__"
 ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
-VARIOUS: Any = object()  # stands for the kind of a type whose objects are not all of one kind, as far as is known
+VARIOUS: Any = object()  # stands for the kind of a type of which only one object at a time can tell
 
 
 class TooLongError(Exception):
@@ -378,7 +378,8 @@ class Scan:
         """
         numbers = entry.numbers(self.keys, self.objects, self.kinds)
         changed = {
-            index: self._apart(type(self.objects[index])) for index in entry.of_other_types(numbers, self.objects)
+            index: self._apart(type(self.objects[index]))
+            for index in entry.of_other_types(numbers, self.objects)
         }
         if iterator:
             numbers = [
