@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "pyproject.toml"
-TABLE = re.compile(  # [tool.florhook], [[tool.florhook]] which is refused, tool.florhook.key, or florhook.key under [tool]
+TABLE = re.compile(  # [tool.florhook], tool.florhook.key, florhook.key under [tool], or [[tool.florhook]], which is refused
     rb"""^(\xef\xbb\xbf)?[ \t]*(\[*[ \t]*["']?tool["']?[ \t]*\.[ \t]*["']?florhook\b|["']?florhook["']?[ \t]*[.=])""",
     re.MULTILINE,
 )
