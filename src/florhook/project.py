@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "pyproject.toml"
-TABLE = re.compile(  # [tool.florhook], tool.florhook.key, florhook.key under [tool], or [[tool.florhook]], which is refused
+# [tool.florhook], tool.florhook.key, florhook.key under [tool], or [[tool.florhook]], which is refused
+TABLE = re.compile(
     rb"""^(\xef\xbb\xbf)?[ \t]*(\[*[ \t]*["']?tool["']?[ \t]*\.[ \t]*["']?florhook\b|["']?florhook["']?[ \t]*[.=])""",
     re.MULTILINE,
 )
