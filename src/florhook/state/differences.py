@@ -299,7 +299,7 @@ def same(was: Any, now: Any) -> bool:
     """By type and bits: 0.0 is not -0.0, and one NaN is another."""
     if isinstance(was, float) and isinstance(now, float):
         return struct.pack("<d", was) == struct.pack("<d", now)
-    return type(was) is type(now) and bool(was == now)
+    return was is now or (type(was) is type(now) and bool(was == now))
 
 
 def between(was: Any, now: Any, words: tuple[str, str] = Comparison.words) -> str:

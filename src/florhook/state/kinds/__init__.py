@@ -32,6 +32,8 @@ _PENDING = {
     "decimal": "decimal_kinds",
     "logging": "logging_kinds",
     "numpy": "numpy_kinds",
+    "pandas": "pandas_kinds",
+    "pyarrow": "arrow_kinds",
     "rich.progress": "rich_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",

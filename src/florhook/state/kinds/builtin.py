@@ -341,9 +341,8 @@ def _shared_dict(obj: Any, attributes: dict[str, Any] | None, scan: Scan) -> tup
 
 def empty_instance(cls: type) -> Any:
     """One whose `__init__` and own `__new__` did not run."""
-    in_c = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
-    new: Any = in_c.__new__
-    return new(cls)
+    in_c: Any = next(base for base in cls.__mro__ if type(vars(base).get("__new__")) is types.BuiltinMethodType)
+    return in_c.__new__(cls)
 
 
 def found_at_home(module: str, name: str) -> Any:

@@ -54,6 +54,7 @@ class NdArray(Kind):
 
     def create(self, spec: Any, loader: Loader) -> Any:
         cls, dtype, shape, strides, home, base, offset = spec
+        dtype = the_one_of(dtype)
         if home is not None:
             return found_at_home(*home)
         if base is not None:
@@ -98,6 +99,15 @@ class NdArray(Kind):
         if not obj.flags.writeable:
             obj.flags.writeable = True
         put_fields(obj.view(np.ndarray), data)
+
+
+def the_one_of(dtype: Any) -> Any:
+    """NumPy's own object for a type, where it has one, which a pickle copies.
+
+    Of an array with a copy, `np.asarray` with that type makes another array.
+    """
+    own = np.dtype(dtype.char)
+    return own if own == dtype and not dtype.metadata else dtype
 
 
 def fields_of(array: Any) -> Any:
