@@ -412,3 +412,77 @@ for epoch in range(3):
     assert (done.returncode, done.stdout) == (0, "".join(line for line in plain if line.startswith("@@")))
     assert "not exact" not in done.stderr
     assert "search.refit_time_ holds a time of the clock" in done.stderr
+
+
+BOX = """
+from functools import cached_property
+class Box:
+    def __init__(self):
+        self.items = [1, 2, 3]
+    @cached_property
+    def total(self):
+        return {value}
+box = Box()
+"""
+EARLIER = """
+    if epoch == 1:
+        box.mark = epoch
+    if epoch == 3:
+        weights[2] += sum(box.total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("weights[1] += total", "[len(self.items)]"),
+        ("box.mark = box.items[:epoch]", "[self.items]"),
+        (EARLIER.strip(), "[len(self.items)]"),
+    ],
+    ids=["only in the replay", "sharing what the program has", "earlier in the replay"],
+)
+def test_a_print_that_fills_a_cached_property(body: str, value: str, flor: Flor) -> None:
+    """It would be computed all the same where it was not: no difference, and no reason to run more than else."""
+    setup = BOX.format(value=value)
+    done, figures = replayed(flor, body, "print('@@', epoch, len(box.total))", setup)
+    assert done.stdout == "".join(f"@@ {epoch} 1\n" for epoch in range(6))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (figures["verified"], figures["diverged"], figures["unverified"]) == (7, 0, 0)
+    assert figures["blocks_skipped"] == 6
+
+
+def test_a_cached_property_of_another_moment(flor: Flor) -> None:
+    """Where both have it, it must be the same: here the print made it too early."""
+    source = BOX.format(value="len(self.items)") + (
+        "import time\n"
+        "for epoch in range(4):\n"
+        "    time.sleep(0.01)\n"
+        "    if epoch == 2:\n"
+        "        print(box.total)\n"
+        "    box.items.append(epoch)\n"
+    )
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").stdout == "5\n"
+    flor.write("train.py", source + "    print('@@', box.total)\n")
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 4
+    assert "box.total: 5 in the run, 4 now, 1 apart" in done.stderr
+
+
+def test_a_cached_property_that_a_restore_took_away(flor: Flor) -> None:
+    """The program with the print would have kept its first value: where the next is another, the replay says so."""
+    setup = BOX.format(value="len(self.items)")
+    done, _ = replayed(flor, "box.items.append(epoch)", "print('@@', box.total)", setup)
+    assert done.returncode == 4
+    assert "a print computes Box.total anew, with another value than before" in done.stderr
+
+
+def test_a_cached_property_that_only_the_run_had(flor: Flor) -> None:
+    """The print that filled it was changed: it is compared no more, all else is."""
+    source = BOX.format(value="sum(self.items)") + STEPS.format(body="print(box.total)")
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("train.py", source.replace("print(box.total)", "print('@@', epoch)"))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "".join(f"@@ {epoch}\n" for epoch in range(6))

@@ -23,6 +23,7 @@ from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..replay.share import Share
 from ..state.iterators import iterator_in, replayed_outline
+from ..state.lazy import without_lazy
 from ..state.restore import CannotRestoreError, Loader
 from ..state.scan import Entry, Live, Root, Scan
 from ..store.rows import CheckpointRow
@@ -376,6 +377,9 @@ class Replayer(Tracker):
             return self._note(context, f"{' '.join(map(str, missing[0]))} is missing")
         try:
             scan = Scan(self.program, [Root(name, found[name]) for name in turn.entry_names])
+            lazy = without_lazy(scan) if shape_digest(scan.shape()) != shape else None
+            if lazy:  # a print may have filled them
+                scan = Scan(self.program, scan.roots, arranged=lazy)
         except Exception as error:
             return self._note(context, f"its state cannot be read ({type(error).__name__}: {error})")
         if shape_digest(scan.shape()) != shape:
@@ -520,6 +524,7 @@ class Replayer(Tracker):
             functools.partial(self.restart, site),
             self.bring_file_to,
         )
+        self.verifier.restores += 1
         digests = Digests.from_row(checkpoint)
         if digests.iterator is None:
             values = loader.load(digests.names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import xxhash
@@ -17,6 +17,7 @@ import xxhash
 from ..replay.record import Loop, Record
 from ..state.differences import Comparison, Difference, Read
 from ..state.kinds.builtin import getattr_dict
+from ..state.lazy import computed_on_demand
 from ..state.scan import Root, Scan
 from ..store.rows import CheckpointRow
 from .clock import Readings
@@ -45,6 +46,9 @@ class Verifier:
         self.unverified: list[str] = []  # the reasons
         self.clock: list[str] = []  # variables that hold a reading of the clock
         self._rest_until = 0.0
+        self.restores = 0  # so far
+        # By id and name: what an attribute held that only the replay had, and after how many restores.
+        self._computed: dict[tuple[int, str], tuple[str, int]] = {}
 
     def is_due(self, context: Context) -> bool:
         """Whether it is time to look. What differs stays different: inside loops, not every place must be looked at."""
@@ -95,8 +99,41 @@ class Verifier:
                 found = self._first_that_counts(comparison, index, name, addresses)
                 if found is not None:
                     return readable(str(found))
+            if comparison.arranged and not scan.arranged:
+                return self._explain_arranged(scan, checkpoint, digests, comparison.arranged)
         except Exception as error:  # only the description failed: that something differs is certain
             return f"{first} is not as recorded (what differs in it cannot be read: {type(error).__name__}: {error})"
+        return None
+
+    def _explain_arranged(
+        self, scan: Scan, checkpoint: CheckpointRow, digests: Digests, arranged: Mapping[int, Sequence[str]]
+    ) -> str | None:
+        """The same once what has been computed since, for a print say, is left out."""
+        by_id = {id(scan.objects[number]): names for number, names in arranged.items()}
+        again = Scan(self.program, scan.roots, arranged=by_id)
+        differing = digests.differing(again)
+        problem = self._explain(again, checkpoint, digests, differing) if differing else None
+        return problem or self._first_computed_otherwise(scan, again, arranged)
+
+    def _first_computed_otherwise(
+        self, scan: Scan, again: Scan, arranged: Mapping[int, Sequence[str]]
+    ) -> str | None:
+        """An attribute that was computed before a restore took it away, and now once more with another value.
+
+        The program with the print would have kept the first value. What is made of the program's own objects is not
+        looked at, since those may have changed.
+        """
+        programs = set(again.keys)
+        for number, names in arranged.items():
+            obj = scan.objects[number]
+            for name, value in (getattr_dict(obj) or {}).items():
+                own = Scan(self.program, [Root((name,), value)]) if name not in names else None
+                if own is None or not programs.isdisjoint(own.keys):
+                    continue
+                now = Digests.of(own, witness=True).to_text()
+                was, restores = self._computed.setdefault((id(obj), name), (now, self.restores))
+                if was != now and restores != self.restores:
+                    return f"a print computes {type(obj).__name__}.{name} anew, with another value than before"
         return None
 
     def _first_that_counts(
@@ -105,6 +142,8 @@ class Verifier:
         unseen = comparison.unseen
         found = list(itertools.islice(comparison.root(index, name), MOST_LOOKED_AT))
         if not found and comparison.unseen == unseen:
+            if comparison.arranged and (not addresses.scan.arranged or (comparison.lacks and comparison.one_to_one)):
+                return None
             return Difference(name, None, None, "built or shared otherwise than in the run")
         found = [each for each in found if not addresses.are_both(each.was, each.now)]
         counting = [
@@ -121,7 +160,12 @@ class Verifier:
         stream = bytes(self.record.store.read(checkpoint.digests[0]))
         count = len(digests.roots)
         was = Read.of(stream, count, _Recorded(self.record, checkpoint, digests))
-        return Comparison(was, Read.of(scan.stream, count, _Live(scan)), [kind.name for kind in scan.kinds])
+        now = Read.of(scan.stream, count, _Live(scan))
+
+        def is_lazy(number: int, name: str) -> bool:
+            return computed_on_demand(type(scan.objects[number]), name)
+
+        return Comparison(was, now, [kind.name for kind in scan.kinds], is_lazy)
 
     def _say(self, text: str) -> None:
         if len(self.differences) < MOST_DIFFERENCES:

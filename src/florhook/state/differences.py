@@ -182,8 +182,16 @@ class Comparison:
 
     words = ("in the run", "now")  # by which the two are told apart
 
-    def __init__(self, was: Read, now: Read, kinds: Sequence[str]) -> None:
-        self.was, self.now, self.kinds = was, now, kinds
+    def __init__(
+        self, was: Read, now: Read, kinds: Sequence[str], lazy: Callable[[int, str], bool] | None = None
+    ) -> None:
+        """`lazy(number, name)`: whether a live object computes that attribute when it is asked for and keeps it then.
+
+        Such an attribute may be there on one side only, or have come at another time.
+        """
+        self.was, self.now, self.kinds, self._lazy = was, now, kinds, lazy
+        self.arranged: dict[int, list[str]] = {}  # by number now: the attributes that it had in the run, in order
+        self.lacks = False  # whether any such attribute was there in the run only
         self.unseen = 0  # pieces of memory that differ where nothing shows it: most were never written
         self._met: set[tuple[int, int]] = set()
 
@@ -221,6 +229,8 @@ class Comparison:
         if kind == "storage":
             return [(path, before[0], after[0], ""), (path, before[1], after[1], form)]
         old, new = self._steps(kind, before), self._steps(kind, after)
+        if old is not None and new is not None and self._lazy is not None:
+            old, new = self._without_lazy(now, old, new)
         if old is None or new is None or [step for step, _ in old] != [step for step, _ in new]:
             return [(path, _summary(kind, before), _summary(kind, after), "")]
         form = form_of(kind, after)
@@ -228,6 +238,27 @@ class Comparison:
             (path + step, a, b, form if step == "" else "")
             for (step, a), (_, b) in zip(old, new, strict=True)
         ]
+
+    def _without_lazy(self, now: int, old: list[Step], new: list[Step]) -> tuple[list[Step], list[Step]]:
+        """Parts that can be compared one by one, where only attributes that are computed when asked for are in the way."""
+        names, others = [step for step, _ in old], [step for step, _ in new]
+        if names == others or self._lazy is None:
+            return old, new
+        lazy = {step for step in {*names, *others} if step[:1] == "." and self._lazy(now, step[1:])}
+        if not lazy:
+            return old, new
+        both = lazy & set(names) & set(others)
+        self.lacks = self.lacks or not lazy.isdisjoint(set(names) - both)
+        self.arranged[now] = [step[1:] for step in names if step[:1] == "."]
+        parts = [[part for part in side if part[0] not in lazy] for side in (old, new)]
+        for side, found in zip((old, new), parts, strict=True):
+            found += sorted((part for part in side if part[0] in both), key=lambda part: part[0])
+        return parts[0], parts[1]
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether each object that was met has one counterpart."""
+        return len({was for was, _ in self._met}) == len(self._met) == len({now for _, now in self._met})
 
     def _steps(self, kind: str, content: Any) -> list[Step] | None:
         if kind == "torch.Tensor" and isinstance(content[0], Ref) and len(content[1]) == GEOMETRY:

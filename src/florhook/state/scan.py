@@ -155,9 +155,19 @@ class Scan:
 
     outlines = False  # whether it is an iterator that is walked, which is driven rather than restored
 
-    def __init__(self, environment: Environment, roots: Iterable[Root], seconds: float = math.inf) -> None:
-        """TooLongError if the walk takes more than so many seconds."""
+    def __init__(
+        self,
+        environment: Environment,
+        roots: Iterable[Root],
+        seconds: float = math.inf,
+        arranged: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
+        """TooLongError if the walk takes more than so many seconds.
+
+        `arranged` says, by id, which attributes of some instances are written, and in which order, instead of all.
+        """
         load_imported()
+        self.arranged = arranged or {}
         self.environment = environment
         self.roots = list(roots)
         self._deadline = time.perf_counter() + seconds

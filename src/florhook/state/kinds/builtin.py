@@ -298,6 +298,8 @@ class Instance(Kind):
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         slots = tuple((name, slot.__get__(obj)) for name, slot in slots_of(type(obj)) if has_slot(slot, obj))
         attributes = getattr_dict(obj)
+        if attributes and id(obj) in scan.arranged:
+            attributes = {name: attributes[name] for name in scan.arranged[id(obj)] if name in attributes}
         items = None if attributes is None else (tuple(attributes.keys()), tuple(attributes.values()))
         shared = _shared_dict(obj, attributes, scan)
         if shared:

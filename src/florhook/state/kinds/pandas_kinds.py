@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CACHE, COLUMNS = "_cache", "_item_cache"  # by name of a lazy attribute, and by name of a column (pandas 2)
 NOTHING = "_na_value"  # of a type of text
 REFERENCES = "_references"  # of an index: who shares its memory
+READ_ONLY = "_readonly"  # of an array: false by its class
 OF_C = "c."  # before the names of what lies in C, among the slots
 # What a manager of blocks finds out from its blocks when it is asked, and has before it was.
 UNASKED = {
@@ -79,7 +80,8 @@ class PandasObject(Instance):
 
 
 def _is_derived(obj: Any, name: str, value: Any) -> bool:
-    return is_cache(obj, name, value) or is_accessor(obj, name, value)
+    unset = name == READ_ONLY and value is False  # as it is where nobody has looked at the array
+    return unset or is_cache(obj, name, value) or is_accessor(obj, name, value)
 
 
 def is_cache(obj: Any, name: str, value: Any) -> bool:
