@@ -31,7 +31,8 @@ from hypothesis import strategies as st
 
 from florhook.state.kinds import REGISTRY
 from florhook.state.restore import CannotRestoreError, Loader
-from florhook.state.scan import Entry, Live, Root, Scan
+from florhook.state.live import Live
+from florhook.state.scan import Entry, Root, Scan
 
 np = pytest.importorskip("numpy")
 
@@ -76,7 +77,7 @@ class Session:
         self.state = state
         scan = self.scan()
         self.entry = Entry(scan)
-        self.live = Live(scan.objects)
+        self.live = Live.of(scan)
 
     def scan(self) -> Scan:
         return Scan(self.here, [Root(("global", name), value) for name, value in self.state.items()])
@@ -88,6 +89,8 @@ class Session:
 
     def restore(self, kept: Kept, touched: Any = None) -> None:
         more = () if touched is None else (touched,)
+        if self.live.let_go:
+            self.live.find(self.scan())
         loader = Loader(self.here, kept.stream, kept.table, kept.leaves.__getitem__, self.live, *more)
         values = loader.load(kept.names)
         self.state.clear()

@@ -52,3 +52,40 @@ def test_graphs_with_memory_come_back(seed: int, size: int, before: int, between
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about sparse layouts
         check(seed, size, before, between, after)
+
+
+def check_forward(seed: int, size: int, moves: tuple[int, int, int, int]) -> None:
+    """A replay that jumps, executes, and jumps again; meanwhile it holds nothing of what it knows by number."""
+    recorded, replayed, reference = (graphs.Heap(seed, size) for _ in range(3))
+    before, first, executed, rest = moves
+    for heap in (recorded, replayed, reference):
+        heap.play(before)
+    (state, one), (second, two) = session_of(recorded), session_of(replayed)
+    for heap in (recorded, reference):
+        heap.play(first)
+    early = one.capture()
+    at_early = recorded.random.getstate()
+    recorded.play(executed + rest)
+    reference.play(executed + rest)
+    late, wanted = one.capture(), one.bytes()
+    two.restore(early)
+    two.live.release()
+    replayed.random.setstate(at_early)
+    replayed.play(executed)
+    two.restore(late)
+    graphs.Lockstep(reference.nodes, second["nodes"])
+    same = two.bytes() == wanted
+    assert same
+    assert state["nodes"] is recorded.nodes
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(0, 2**32), st.integers(1, 14),
+    st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 12), st.integers(0, 12)),
+)  # fmt: skip
+def test_graphs_come_back_though_nobody_holds_them(seed: int, size: int, moves: tuple[int, int, int, int]) -> None:
+    """What is gone at the second jump is not missed, and what is there is found again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_forward(seed, size, moves)

@@ -27,7 +27,8 @@ from ..runtime.roots import set_world, world
 from ..state.kinds import Kind
 from ..state.kinds.base import Missing
 from ..state.restore import Loader
-from ..state.scan import Entry, Live, Scan, is_importable
+from ..state.live import Live
+from ..state.scan import Entry, Scan, is_importable
 from ..store.rows import CELL
 from .record import Record
 

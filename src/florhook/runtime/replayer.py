@@ -24,8 +24,9 @@ from ..replay.record import Loop, Record
 from ..replay.share import Share
 from ..state.iterators import iterator_in, replayed_outline
 from ..state.lazy import without_lazy
+from ..state.live import Live
 from ..state.restore import CannotRestoreError, Loader
-from ..state.scan import Entry, Live, Root, Scan
+from ..state.scan import Entry, Root, Scan
 from ..store.rows import CheckpointRow
 from . import compiled
 from .clock import Readings
@@ -154,7 +155,7 @@ class Replayer(Tracker):
         turn.stopped = turn.stepping = False
         turn.runs = turn.step.restore != EXIT
         if turn.step.restore is not None:
-            self._restore(context, turn, turn.step.restore)
+            self._restore(context, turn, turn.step.restore, frame)
         return True
 
     def restoring(self, site: int) -> bool:
@@ -388,7 +389,7 @@ class Replayer(Tracker):
         return True
 
     def _entered(self, turn: Turn, scan: Scan) -> None:
-        turn.live = Live(scan.objects, scan.kinds)
+        turn.live = Live.of(scan)
 
     def _roots(self, context: Context, turn: Turn, frame: FrameType) -> dict[Name, Any]:
         return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
@@ -448,7 +449,7 @@ class Replayer(Tracker):
 
     # Restore -------------------------------------------------------------------------------------------------
 
-    def _restore(self, context: Context, turn: Turn, iteration: int) -> None:
+    def _restore(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> None:
         loop = turn.loop
         assert loop is not None
         began = time.perf_counter()
@@ -463,6 +464,8 @@ class Replayer(Tracker):
             running = running_threads(self.program.user_modules)
             if running:
                 raise CannotRestoreError(f"thread {running[0]} is running")
+            if turn.live is not None and turn.live.let_go:
+                turn.live.find(Scan(self.program, roots(self.program, frame, turn.cells, context.iterable)))
             self._position(context, turn, iteration)
             values = self._load(checkpoint, turn, loop.site.key)
             self._set_globals(values, turn.entry_names)
@@ -488,6 +491,8 @@ class Replayer(Tracker):
         it must not run again.
         """
         turn.restored = None
+        if turn.live is not None:
+            turn.live.release()
         if self.dying:
             for obj in self.dying:
                 if sys.getrefcount(obj) <= ONLY_OURS:

@@ -81,10 +81,10 @@ class Guide(Replayer):
         super()._entered(turn, scan)
         turn.entry = Entry(scan)
 
-    def _restore(self, context: Context, turn: Turn, iteration: int) -> None:
+    def _restore(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> None:
         assert turn.loop is not None
         self.restoring_now = f"{turn.loop.row.ctx}@{iteration}"
-        super()._restore(context, turn, iteration)
+        super()._restore(context, turn, iteration, frame)
         self.restoring_now = ""
 
     def _verify(self, context: Context, turn: Turn, iteration: int, frame: FrameType) -> bool:

@@ -18,7 +18,8 @@ import xxhash
 
 from .kinds import Kind
 from .kinds.opaque import UNKNOWN
-from .scan import ATOMS, DRIVEN, Entry, Environment, Live, Root, Scan, kind_of
+from .live import Live
+from .scan import ATOMS, DRIVEN, Entry, Environment, Root, Scan, kind_of
 
 Anchor = Callable[[Any, Any, Kind], int]  # key, object, kind -> its number at the entry, or -1
 

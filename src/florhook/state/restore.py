@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from ..dataclass import dataclass
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
-from .kinds.builtin import empty_instance
-from .scan import DRIVEN, Environment, Live, kind_of
+from .live import Live
+from .scan import DRIVEN, Environment, kind_of
 
 _LIBC = ctypes.CDLL(None)
 
@@ -157,8 +157,11 @@ class Loader:
         """A live object with the class that it had in the record."""
         other = self.changed.get(number)
         cls = self.live.classes[place] if other is None else Unpickler(io.BytesIO(other), self.resolve).load()
-        if obj is None:
-            return empty_instance(cls)  # nobody has the old one any more
+        if obj is None:  # nobody has the old one any more
+            obj = self.live.anew(place, cls)
+            if obj is None:
+                raise CannotRestoreError(f"an object of type {cls.__name__} is not there any more")
+            return obj
         if type(obj) is not cls:
             object.__setattr__(obj, "__class__", cls)
         return obj

@@ -47,6 +47,15 @@ ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 VARIOUS: Any = object()  # stands for the kind of a type of which only one object at a time can tell
 
 
+class Holder(Protocol):
+    """What keeps objects of the program for a replay, as the recorded process did not."""
+
+    def holds(self, obj: Any) -> bool: ...
+
+
+HOLDERS: weakref.WeakSet[Holder] = weakref.WeakSet()
+
+
 class TooLongError(Exception):
     """A walk was given up."""
 
@@ -131,6 +140,14 @@ class Entry:
             return -1
         same = self._same.get(number)
         return number if same is None or same == kind.same(obj) else -1
+
+    def reference(self, number: int) -> weakref.ref[Any] | None:
+        """A weak reference to the object that had the number, where only that can confirm it."""
+        return self._references.get(number)
+
+    def same(self, number: int) -> Any:
+        """What an object at the address of the one with that number must share with it (`Kind.same`)."""
+        return self._same.get(number)
 
     def numbers(self, keys: Sequence[Any], objects: Sequence[Any], kinds: Sequence[Kind]) -> list[int]:
         """The same of many objects."""
@@ -310,6 +327,7 @@ class Scan:
     def _is_held(self, key: Hashable) -> bool:
         """Whether what the views lie in is held by others too."""
         base, count, ours = self._bases[key]
+        ours += sum(holder.holds(base) for holder in HOLDERS)
         return bool(count(base) > len(self._shown[key]) + ours)
 
     def hint(self, obj: Any, value: Any) -> None:
@@ -472,31 +490,6 @@ class Scan:
         """Whether an object was born since the entry, so that a placeholder can stand for it."""
         number = self._numbers[key]
         return entry.number(key, self.objects[number], self.kinds[number]) < 0
-
-
-class Live:
-    """The objects of an entry by number, with the classes that they had then, since a program can change those.
-
-    Instances of Python classes are held weakly: one that the program deletes is to die then, and its `__del__` to run.
-    """
-
-    def __init__(self, objects: Sequence[Any], kinds: Sequence[Kind] = ()) -> None:
-        """Without `kinds`, all objects are held."""
-        self.classes = [type(obj) for obj in objects]
-        self._held: list[Any] = list(objects)
-        self._weak: set[int] = set()
-        for number, kind in enumerate(kinds):
-            reference = live_reference(objects[number]) if kind.name == "instance" else None
-            if reference is not None:
-                self._held[number] = reference
-                self._weak.add(number)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __getitem__(self, number: int) -> Any:
-        """The object; None if it is gone."""
-        return self._held[number]() if number in self._weak else self._held[number]
 
 
 class _Pickler(pickle.Pickler):

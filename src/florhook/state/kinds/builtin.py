@@ -183,14 +183,23 @@ def orders(items: list[Any]) -> Iterator[list[Any]]:
 def canonical_order(items: tuple[Any, ...]) -> list[int]:
     """The places of a set's items, plain values sorted: which order a set has depends on how it grew.
 
-    Other items come after those, in the order that they have.
+    Other items come after those, by type and plain attributes: most hash by their addresses. What is alike in these
+    keeps the order that it has.
     """
     plain = [index for index, item in enumerate(items) if is_plain(item)]
     try:
         plain.sort(key=items.__getitem__)
     except TypeError:
         plain.sort(key=lambda index: repr(items[index]))
-    return plain + [index for index, item in enumerate(items) if not is_plain(item)]
+    others = [index for index, item in enumerate(items) if not is_plain(item)]
+    return plain + sorted(others, key=lambda index: _look(items[index]))
+
+
+def _look(item: Any) -> str:
+    """What can be said of an object without asking it."""
+    attributes = getattr_dict(item) or {}
+    shown = [f"{name}={value!r}" for name, value in attributes.items() if type(value) in SORTED]
+    return f"{type(item).__qualname__}({', '.join(shown)})"
 
 
 def is_plain(item: Any) -> bool:
@@ -683,7 +692,8 @@ class WeakSet(WeakValues):
         return weakref.WeakSet()
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
-        return tuple(obj)
+        items = tuple(obj)
+        return tuple(items[index] for index in canonical_order(items))
 
 
 def getattr_dict(obj: Any) -> dict[str, Any] | None:
