@@ -76,7 +76,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_what_the_loop_lets_go_is_gone_in_the_replay(place: str, flor: Flor) -> None:
-    """Held by lists, dicts, sets, tuples, closures of before the loop; a probe counts what weak references still see."""
+    """Held by lists, dicts, sets, tuples, closures of before the loop; a probe counts what can still be seen."""
     flor.write("train.py", PROGRAM)
     recorded = flor("train.py", FLOR_EPSILON="inf")
     assert (recorded.returncode, recorded.stderr) == (0, "")
@@ -111,5 +111,8 @@ def test_arrays_can_be_resized_while_a_replay_knows_them(flor: Flor) -> None:
     assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
     flor.write("train.py", source + "    print('@@', array.tolist())\n")
     done = flor("train.py", FLOR_MODE="replay")
-    assert done.stdout == "@@ [0, 1, 2, 0]\n@@ [0, 1, 2, 0, 0]\n@@ [0, 1, 2, 0, 0, 0]\n@@ [0, 1, 2, 0, 0, 0, 0]\n"
+    assert (
+        done.stdout
+        == "@@ [0, 1, 2, 0]\n@@ [0, 1, 2, 0, 0]\n@@ [0, 1, 2, 0, 0, 0]\n@@ [0, 1, 2, 0, 0, 0, 0]\n"
+    )
     assert (done.returncode, done.stderr) == (0, "")

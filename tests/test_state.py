@@ -30,8 +30,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from florhook.state.kinds import REGISTRY
-from florhook.state.restore import CannotRestoreError, Loader
 from florhook.state.live import Live
+from florhook.state.restore import CannotRestoreError, Loader
 from florhook.state.scan import Entry, Root, Scan
 
 np = pytest.importorskip("numpy")

@@ -84,7 +84,9 @@ def check_forward(seed: int, size: int, moves: tuple[int, int, int, int]) -> Non
     st.integers(0, 2**32), st.integers(1, 14),
     st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 12), st.integers(0, 12)),
 )  # fmt: skip
-def test_graphs_come_back_though_nobody_holds_them(seed: int, size: int, moves: tuple[int, int, int, int]) -> None:
+def test_graphs_come_back_though_nobody_holds_them(
+    seed: int, size: int, moves: tuple[int, int, int, int]
+) -> None:
     """What is gone at the second jump is not missed, and what is there is found again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -80,7 +80,9 @@ def attributes(s: dict[str, Any]) -> None:
     s["df"].columns.name = "what"
 
 
-STATEMENTS = (append_row, add_to_column, write_cell, concatenate, upcast, many_levels, grouped, arrays, attributes)  # fmt: skip
+STATEMENTS = (
+    append_row, add_to_column, write_cell, concatenate, upcast, many_levels, grouped, arrays, attributes,
+)  # fmt: skip
 
 
 def spoil(s: dict[str, Any]) -> None:
@@ -297,7 +299,13 @@ class Frames:
                 number = self.random.randrange(len(self.held))
                 try:
                     made = move(self.held[number], self.random.randrange(100))
-                except (ArithmeticError, AttributeError, TypeError, ValueError, LookupError):  # not for this one
+                except (
+                    ArithmeticError,
+                    AttributeError,
+                    TypeError,
+                    ValueError,
+                    LookupError,
+                ):  # not for this one
                     made = None
                 if made is not None:
                     self.held.append(made)
@@ -375,11 +383,13 @@ def test_random_histories_go_on_as_they_did(seed: int, before: int, between: int
     for each in (recorded, replayed, reference):
         each.play(before)
     sessions = [Session({"held": each.held}) for each in (recorded, replayed)]
+    sessions[0].live.release()
     recorded.play(between)
     reference.play(between)
     gc.collect()
     kept, wanted = sessions[0].capture(), sessions[0].bytes()
     sessions[1].restore(kept)
+    sessions[1].live.release()
     same = sessions[1].bytes() == wanted
     assert same
     replayed.held = sessions[1].state["held"]
@@ -388,8 +398,10 @@ def test_random_histories_go_on_as_they_did(seed: int, before: int, between: int
         states = [{f"{n:02}": obj for n, obj in enumerate(each.held)} for each in (replayed, reference)]
         assert _texts(states[0]) == _texts(states[1])
         assert _sharing(states[0]) == _sharing(states[1])
+        states.clear()
         for each in (recorded, replayed, reference):
             each.play(after)
         gc.collect()
-        same = sessions[1].bytes() == sessions[0].bytes()
+        # Of the bytes, those that no view shows may differ, since lookup tables hold what the views lie in.
+        same = sessions[1].scan().stream == sessions[0].scan().stream
         assert same

@@ -26,8 +26,8 @@ from ..runtime.digests import Digests, Name
 from ..runtime.roots import set_world, world
 from ..state.kinds import Kind
 from ..state.kinds.base import Missing
-from ..state.restore import Loader
 from ..state.live import Live
+from ..state.restore import Loader
 from ..state.scan import Entry, Scan, is_importable
 from ..store.rows import CELL
 from .record import Record

@@ -133,7 +133,9 @@ class Verifier:
                 now = Digests.of(own, witness=True).to_text()
                 was, restores = self._computed.setdefault((id(obj), name), (now, self.restores))
                 if was != now and restores != self.restores:
-                    return f"a print computes {type(obj).__name__}.{name} anew, with another value than before"
+                    return (
+                        f"a print computes {type(obj).__name__}.{name} anew, with another value than before"
+                    )
         return None
 
     def _first_that_counts(
@@ -142,7 +144,9 @@ class Verifier:
         unseen = comparison.unseen
         found = list(itertools.islice(comparison.root(index, name), MOST_LOOKED_AT))
         if not found and comparison.unseen == unseen:
-            if comparison.arranged and (not addresses.scan.arranged or (comparison.lacks and comparison.one_to_one)):
+            if comparison.arranged and (
+                not addresses.scan.arranged or (comparison.lacks and comparison.one_to_one)
+            ):
                 return None
             return Difference(name, None, None, "built or shared otherwise than in the run")
         found = [each for each in found if not addresses.are_both(each.was, each.now)]
@@ -163,7 +167,8 @@ class Verifier:
         now = Read.of(scan.stream, count, _Live(scan))
 
         def is_lazy(number: int, name: str) -> bool:
-            return computed_on_demand(type(scan.objects[number]), name)
+            cls: type = type(scan.objects[number])
+            return computed_on_demand(cls, name)
 
         return Comparison(was, now, [kind.name for kind in scan.kinds], is_lazy)
 

@@ -190,7 +190,9 @@ class Comparison:
         Such an attribute may be there on one side only, or have come at another time.
         """
         self.was, self.now, self.kinds, self._lazy = was, now, kinds, lazy
-        self.arranged: dict[int, list[str]] = {}  # by number now: the attributes that it had in the run, in order
+        self.arranged: dict[
+            int, list[str]
+        ] = {}  # by number now: the attributes that it had in the run, in order
         self.lacks = False  # whether any such attribute was there in the run only
         self.unseen = 0  # pieces of memory that differ where nothing shows it: most were never written
         self._met: set[tuple[int, int]] = set()
@@ -240,7 +242,7 @@ class Comparison:
         ]
 
     def _without_lazy(self, now: int, old: list[Step], new: list[Step]) -> tuple[list[Step], list[Step]]:
-        """Parts that can be compared one by one, where only attributes that are computed when asked for are in the way."""
+        """Parts that can be compared one by one, where attributes that are computed when asked for are in the way."""
         names, others = [step for step, _ in old], [step for step, _ in new]
         if names == others or self._lazy is None:
             return old, new

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from .kinds.builtin import getattr_dict
 from .scan import Scan
 
-LAZY = frozenset({"cached_property", "lazy_property", "reify"})  # how libraries call what they wrote themselves
+LAZY = frozenset(
+    {"cached_property", "lazy_property", "reify"}
+)  # how libraries call what they wrote themselves
 
 
 @functools.cache
@@ -30,8 +32,9 @@ def without_lazy(scan: Scan) -> dict[int, Sequence[str]]:
     """For a scan that leaves all of them out: the other attributes of each instance that has some, by id."""
     found: dict[int, Sequence[str]] = {}
     for obj in scan.objects:
-        attributes = getattr_dict(obj) if _has_any(type(obj)) else None
-        others = [name for name in attributes or () if not computed_on_demand(type(obj), name)]
+        cls: type = type(obj)
+        attributes = getattr_dict(obj) if _has_any(cls) else None
+        others = [name for name in attributes or () if not computed_on_demand(cls, name)]
         if attributes and len(others) < len(attributes):
             found[id(obj)] = others
     return found

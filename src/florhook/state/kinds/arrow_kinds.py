@@ -55,7 +55,9 @@ def is_array_data(part: Any) -> bool:
 def put_together(told: Any, loader: Loader) -> Any:
     what, *rest = told
     if what == "chunks":
-        return pa.chunked_array([put_together(each, loader) for each in rest[1]], put_together(rest[0], loader))
+        return pa.chunked_array(
+            [put_together(each, loader) for each in rest[1]], put_together(rest[0], loader)
+        )
     if what == "array":
         return rest[0](*put_together(rest[1], loader))
     if what == "buffer":

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .base import HEAP_TYPE, Kind, Missing, Registry, is_python_class
+from .base import Kind, Missing, Registry, is_python_class
 from .opaque import UNKNOWN
 
 if TYPE_CHECKING:
@@ -352,7 +352,9 @@ def _shared_dict(obj: Any, attributes: dict[str, Any] | None, scan: Scan) -> tup
 
 def empty_instance(cls: type) -> Any:
     """One whose `__init__` and own `__new__` did not run."""
-    in_c: Any = next(base for base in cls.__mro__ if type(vars(base).get("__new__")) is types.BuiltinMethodType)
+    in_c: Any = next(
+        base for base in cls.__mro__ if type(vars(base).get("__new__")) is types.BuiltinMethodType
+    )
     return in_c.__new__(cls)
 
 

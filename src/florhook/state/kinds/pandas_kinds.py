@@ -60,7 +60,9 @@ class PandasObject(Instance):
             caches = tuple(name for name, value in zip(*items, strict=True) if is_cache(obj, name, value))
             if caches:
                 scan.hint(obj, caches)
-            items = tuple(zip(*(pair for pair in zip(*items, strict=True) if not _is_derived(obj, *pair)), strict=True))
+            items = tuple(
+                zip(*(pair for pair in zip(*items, strict=True) if not _is_derived(obj, *pair)), strict=True)
+            )
         return items or ((), ()), (*slots, *self._in_c(obj)), cls
 
     def _in_c(self, obj: Any) -> tuple[tuple[str, Any], ...]:
@@ -72,7 +74,9 @@ class PandasObject(Instance):
         for name in loader.hint() or ():
             if attributes is not None:
                 attributes[name] = {}
-        self._put_in_c(obj, {name.removeprefix(OF_C): value for name, value in content[1] if name.startswith(OF_C)})
+        self._put_in_c(
+            obj, {name.removeprefix(OF_C): value for name, value in content[1] if name.startswith(OF_C)}
+        )
 
     def _put_in_c(self, obj: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
@@ -88,14 +92,17 @@ def is_cache(obj: Any, name: str, value: Any) -> bool:
     """Whether an attribute holds what the object has computed of itself, and nothing else."""
     if name == COLUMNS:
         return name in getattr(type(obj), "_internal_names_set", ())
-    return name == CACHE and type(value) is dict and value.keys() <= lazy_names(type(obj))
+    cls: type = type(obj)
+    return name == CACHE and type(value) is dict and value.keys() <= lazy_names(cls)
 
 
 @functools.cache
 def lazy_names(cls: type) -> frozenset[str]:
     """The attributes that pandas computes when they are first asked for."""
     lazy = properties.cache_readonly
-    return frozenset(name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, lazy))
+    return frozenset(
+        name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, lazy)
+    )
 
 
 def is_accessor(obj: Any, name: str, value: Any) -> bool:
@@ -163,7 +170,7 @@ class Block(PandasObject):
 
 
 class References(PandasObject):
-    """Who shares a block's memory, so that a write copies it first: the blocks and indexes say so when they are restored."""
+    """Who shares a block's memory, so that a write copies it first: these say so when they are restored."""
 
     name, alike = "pandas block references", True
 
@@ -214,7 +221,11 @@ def _options() -> tuple[tuple[str, Any], ...]:
     """Those that are not as pandas has them by itself."""
     values = ((name, known.defval, config.get_option(name)) for name, known in config._registered_options.items()
               if name not in config._deprecated_options)  # fmt: skip
-    return tuple(sorted(((name, value) for name, default, value in values if value != default), key=lambda pair: pair[0]))
+    return tuple(
+        sorted(
+            ((name, value) for name, default, value in values if value != default), key=lambda pair: pair[0]
+        )
+    )
 
 
 def _set_options(options: tuple[tuple[str, Any], ...]) -> None:
