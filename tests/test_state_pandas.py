@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import random
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from conftest import Flor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_state import Session, carried, round_trip
@@ -217,7 +219,11 @@ def test_a_write_copies_exactly_when_it_did() -> None:
     for change in (drop, keep):
         expected = make()
         change(expected)
-        state = carried(make, change)
+        state, recorded = make(), make()
+        first, second = Session(recorded), Session(state)
+        change(recorded)
+        second.restore(first.capture())
+        second.live.release()
         for each in (state, expected):
             each["df"].iloc[0, 0] = 7
         assert state["array"].tolist() == expected["array"].tolist()
@@ -278,6 +284,66 @@ def test_arrays_of_pyarrow() -> None:
         assert got.type == wanted.type
     assert state["same"] is state["arrays"][0]
     pd.testing.assert_frame_equal(state["frame"], expected["frame"])
+
+
+LOOPS = """
+import time
+import pandas as pd
+df = pd.DataFrame({"a": [1, 2, 3], "kind": list("uvu")})
+seen = pd.DataFrame(columns=["epoch", "total"])
+history, parts, cut = pd.Series(dtype=float), [], df["a"]
+for epoch in range(5):
+    time.sleep(0.01)
+    for step in range(3):
+        time.sleep(0.002)
+        df["a"] += step
+    df.loc[len(df)] = [epoch, "w"]
+    seen.loc[len(seen)] = [epoch, int(df["a"].sum())]
+    history[f"e{epoch}"] = df["a"].mean()
+    parts.append(df.groupby("kind")["a"].sum())
+    table = pd.concat(parts, axis=1)
+    print("epoch", epoch, len(table))
+"""
+PROBES = (
+    "print('@@', epoch, df.a.tolist(), df.kind.str.upper().tolist(), seen.total.sum(), df.describe().shape)",
+    "print('@@', history.to_dict(), table.fillna(0).values.sum(), cut.tolist(), df.set_index('kind').loc['u'].a.max())",
+)
+
+
+def test_loops_over_frames_are_recorded_and_replayed(flor: Flor) -> None:
+    """Checkpoints are taken, jumped to, and found the same; what a print looks at is no difference."""
+    flor.write("train.py", LOOPS)
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert (recorded.returncode, recorded.stderr) == (0, "")
+    flor.write("train.py", LOOPS + "".join(f"    {probe}\n" for probe in PROBES))
+    plain = flor.python("train.py").stdout
+    wanted = [line for line in plain.splitlines() if line.startswith("@@")]
+    stats = flor.home.parent / "stats.json"
+    for select, lines in (("", wanted), ("epoch=3:5", wanted[6:10])):
+        done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats), FLOR_SELECT=select)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines() == lines
+        figures = json.loads(stats.read_text())
+        assert (figures["diverged"], figures["unverified"]) == (0, 0)
+        assert figures["blocks_skipped"] == len(lines) // 2
+
+
+def test_a_frame_that_differs_is_named(flor: Flor) -> None:
+    """By its variable and by how much."""
+    source = (
+        "import os, time\n"
+        "import pandas as pd\n"
+        "df = pd.DataFrame({'a': [1.0, 2.0], 'b': [3, 4]})\n"
+        "for epoch in range(3):\n"
+        "    time.sleep(0.01)\n"
+        "    df.loc[1, 'a'] += float(os.environ['STEP'])\n"
+    )
+    flor.write("train.py", source)
+    assert flor("train.py", FLOR_EPSILON="inf", STEP="1").returncode == 0
+    flor.write("train.py", source + "    print('@@', epoch)\n")
+    done = flor("train.py", FLOR_MODE="replay", STEP="3")
+    assert done.returncode == 4
+    assert "df: 1 of 2 values differ, by up to 2 (the largest is 3)" in done.stderr
 
 
 # Random histories ------------------------------------------------------------------------------------------------

@@ -229,7 +229,8 @@ def title(name: Name) -> str:
 
 
 def readable(path: str) -> str:
-    """A module's parts as the user writes them: net.fc.weight, net[0].bias."""
+    """A module's parts as the user writes them: net.fc.weight, net[0].bias; of a frame nothing but its name."""
+    path = re.sub(r"\._mgr(?:\.blocks(?:\.values)?)?(?=\W|$)", "", path)
     path = re.sub(r"\._modules\['(\d+)'\]", r"[\1]", path)
     return re.sub(r"\._(?:parameters|modules|buffers)\['(\w+)'\]", r".\1", path)
 

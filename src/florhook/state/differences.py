@@ -20,7 +20,10 @@ from ..dataclass import dataclass
 from .restore import Unpickler
 
 GEOMETRY = 5  # parts of a strided tensor's place in its storage
-OF_ATTRIBUTES = ("instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing")
+OF_ATTRIBUTES = (
+    "instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing",
+    "pandas object", "pandas.Index", "pandas dtype", "pandas block manager", "pandas block", "pandas array",
+)  # fmt: skip
 LONGEST = 60  # characters of a value in a message
 R = TypeVar("R", bound="Read")
 Step = tuple[str, Any]  # what a path grows by, and the part of the content that it leads to

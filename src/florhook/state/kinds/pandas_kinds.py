@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,11 +129,12 @@ class Index(PandasObject):
     name = "pandas.Index"
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        super().apply(obj, content, loader)
         attributes = vars(obj)
+        before = attributes.get(REFERENCES)
+        super().apply(obj, content, loader)
         attributes[CACHE] = {}
         if attributes.get(REFERENCES) is not None:
-            attributes[REFERENCES].add_index_reference(obj)
+            move_reference(obj, before, attributes[REFERENCES], attributes[REFERENCES].add_index_reference)
 
 
 class Manager(PandasObject):
@@ -165,8 +167,20 @@ class Block(PandasObject):
         return cls.__new__(cls, np.empty((0,) * ndim), internals.BlockPlacement(0), ndim)
 
     def _put_in_c(self, obj: Any, values: dict[str, Any]) -> None:
+        before = obj.refs
         super()._put_in_c(obj, values)
-        obj.refs.add_reference(obj)
+        move_reference(obj, before, obj.refs, obj.refs.add_reference)
+
+
+def move_reference(obj: Any, before: Any, now: Any, add: Callable[[Any], object]) -> None:
+    """A block or index shares memory with the others that `now` knows.
+
+    Those that no checkpoint holds (a library's) stay known: a write must not reach them.
+    """
+    if before is not None and before is not now:
+        before.referenced_blocks = [each for each in before.referenced_blocks if each() is not obj]
+    if not any(each() is obj for each in now.referenced_blocks):
+        add(obj)
 
 
 class References(PandasObject):
@@ -176,9 +190,6 @@ class References(PandasObject):
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         return ()
-
-    def prepare(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
-        obj.referenced_blocks = []
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
         pass
