@@ -462,6 +462,35 @@ def test_long_chains_are_compared() -> None:
     assert diff(old, "# longer\n" + old).refusals == []
 
 
+NAMESAKES = """
+class Runner:
+    def load(self, name):
+        state = torch.load(name)
+        self.epoch = state["epoch"]
+    def first(self):
+        value = second(self)
+    def save(self):
+        rows = [self.save() for row in self.rows]
+def second(x):
+    value = x.first()
+"""
+
+
+def test_functions_that_call_their_namesakes() -> None:
+    """`torch.load` inside a method `load`: whether that only prints is asked once. By hand: nothing here is changed."""
+    calls = "json.load(open(name)), first(), second(1), x.save()"
+    found = diff(NAMESAKES, NAMESAKES + f"print({calls})\n")
+    assert (texts(found), found.refusals) == ([f"print({calls})"], [])
+    assert diff(NAMESAKES, NAMESAKES.replace("    value = x.first()", "    value = x.last()")).refusals
+
+
+def test_functions_that_change_something_after_a_circle() -> None:
+    """`a` calls `b`, which calls `a` and changes a global: a call of either is no probe."""
+    old = "def a():\n    return b()\ndef b():\n    global n\n    n = a()\n    return n\n"
+    assert [r.reason for r in diff(old, old + "a()\n").refusals] != []
+    assert [r.reason for r in diff(old, old + "b()\n").refusals] != []
+
+
 def probes() -> list[Any]:
     return [
         pytest.param(case, probe, id=f"{case.parent.name}-{probe['name']}")

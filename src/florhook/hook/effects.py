@@ -49,6 +49,7 @@ class Program:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
+        self._printing: dict[str, bool] = {}  # by name: whether its definitions only print
 
     @cached_property
     def _definitions(self) -> dict[str, list[Definition]]:
@@ -75,24 +76,35 @@ class Program:
 
     def is_output(self, stmt: ast.stmt) -> bool:
         """Whether a statement does nothing but print or log: a call, or an `if` around such calls."""
-        return self._is_output(stmt, frozenset())
+        # Not by recursion: an `elif` is an `if` in the `else` of the one before it.
+        pending = [stmt]
+        while pending:
+            inner = pending.pop()
+            if isinstance(inner, ast.If):
+                pending.extend(active(inner.body + inner.orelse))
+            elif not (isinstance(inner, ast.Expr) and self.is_output_call(inner.value)):
+                return False
+        return True
 
-    def is_output_call(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+    def is_output_call(self, node: ast.expr) -> bool:
         if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
-            return self.is_output_call(node.elt, seen)
+            return self.is_output_call(node.elt)
         if isinstance(node, ast.BoolOp):
-            return self.is_output_call(node.values[-1], seen)
+            return self.is_output_call(node.values[-1])
         if isinstance(node, ast.IfExp):
             arms = [arm for arm in (node.body, node.orelse) if not isinstance(arm, ast.Constant)]
-            return bool(arms) and all(self.is_output_call(arm, seen) for arm in arms)
-        return isinstance(node, ast.Call) and self._prints(node.func, seen)
+            return bool(arms) and all(map(self.is_output_call, arms))
+        return isinstance(node, ast.Call) and self._prints(node.func)
 
-    def _prints(self, func: ast.expr, seen: frozenset[str]) -> bool:
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-        if name in seen:
-            return False
+    def _prints(self, func: ast.expr) -> bool:
+        name = _last_name(func)
         if known := self._definitions.get(name):
-            return all(self._definition_prints(node, seen | {name}) for node in known)
+            if name not in self._printing:
+                self._printing[name] = (
+                    False  # as long as it is asked: one that calls itself does more than print
+                )
+                self._printing[name] = all(map(self._definition_prints, known))
+            return self._printing[name]
         if isinstance(func, ast.Name):
             return name in _OUTPUT_FUNCTIONS
         if not isinstance(func, ast.Attribute):
@@ -102,37 +114,23 @@ class Program:
             return receiver in _STREAMS
         return receiver in _PLOTTERS or (name in _OUTPUT_METHODS and "parser" not in receiver)
 
-    def _definition_prints(self, node: Definition, seen: frozenset[str]) -> bool:
+    def _definition_prints(self, node: Definition) -> bool:
         if isinstance(node, ast.Lambda):
-            return self.is_output_call(node.body, seen)
+            return self.is_output_call(node.body)
         if isinstance(node, FunctionNode):
-            return bool(active(node.body)) and all(self._is_helper(stmt, seen) for stmt in active(node.body))
-        return self._prints(node, seen)
+            return bool(active(node.body)) and all(map(self._is_helper, active(node.body)))
+        return self._prints(node)
 
-    def _is_helper(self, stmt: ast.stmt, seen: frozenset[str]) -> bool:
+    def _is_helper(self, stmt: ast.stmt) -> bool:
         """What may stand in a function that only prints: `text = ...`, loops and conditions around prints."""
         if isinstance(stmt, ast.Assign):
-            return all(isinstance(target, ast.Name) for target in stmt.targets) and not list(
-                self.effects(stmt)
-            )
+            names = all(isinstance(target, ast.Name) for target in stmt.targets)
+            return names and not list(self.effects(stmt))
         if isinstance(stmt, (ast.For, ast.With)):
-            return all(self._is_helper(inner, seen) for inner in active(stmt.body)) and not list(
-                self.effects(stmt)
-            )
+            return all(map(self._is_helper, active(stmt.body))) and not list(self.effects(stmt))
         if isinstance(stmt, ast.Return):
-            return stmt.value is None or self.is_output_call(stmt.value, seen)
-        return self._is_output(stmt, seen)
-
-    def _is_output(self, stmt: ast.stmt, seen: frozenset[str]) -> bool:
-        # Not by recursion: an `elif` is an `if` in the `else` of the one before it.
-        pending = [stmt]
-        while pending:
-            inner = pending.pop()
-            if isinstance(inner, ast.If):
-                pending.extend(active(inner.body + inner.orelse))
-            elif not (isinstance(inner, ast.Expr) and self.is_output_call(inner.value, seen)):
-                return False
-        return True
+            return stmt.value is None or self.is_output_call(stmt.value)
+        return self.is_output(stmt)
 
     def effects(self, node: ast.AST) -> Iterator[ast.AST]:
         """The parts of a statement that do more than compute a value or print it, as far as is known."""
@@ -153,22 +151,26 @@ class Program:
             or self.is_impure(name)
         )
 
-    def is_impure(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether a function of this name is defined here and is known to change more than its own variables."""
-        return name not in seen and any(
-            self._changes_state(node, seen | {name})
-            for node in self._definitions.get(name, ())
-            if isinstance(node, FunctionNode)
-        )
+    def is_impure(self, name: str, asked: set[str] | None = None) -> bool:
+        """Whether a function of this name is defined here and is known to change more than its own variables.
 
-    def _changes_state(self, function: ast.FunctionDef | ast.AsyncFunctionDef, seen: frozenset[str]) -> bool:
+        `asked` are those that this question has led to already: they need no second answer.
+        """
+        asked = set() if asked is None else asked
+        if name in asked:
+            return False
+        asked.add(name)
+        known = (node for node in self._definitions.get(name, ()) if isinstance(node, FunctionNode))
+        return any(self._changes_state(node, asked) for node in known)
+
+    def _changes_state(self, function: ast.FunctionDef | ast.AsyncFunctionDef, asked: set[str]) -> bool:
         nodes = list(own_nodes(function))
         own = {name for node in nodes for name in bound_names(node)} - {
             a.arg for a in arguments(function.args)
         }
-        return any(self._changes_others(node, own, seen) for node in nodes)
+        return any(self._changes_others(node, own, asked) for node in nodes)
 
-    def _changes_others(self, node: ast.AST, own: set[str], seen: frozenset[str]) -> bool:
+    def _changes_others(self, node: ast.AST, own: set[str], asked: set[str]) -> bool:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             return True
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
@@ -181,7 +183,7 @@ class Program:
         return (
             changes_by_name(node, thrown_away=False)
             or name in _DRAWS
-            or (isinstance(node.func, ast.Name) and self.is_impure(name, seen))
+            or (isinstance(node.func, ast.Name) and self.is_impure(name, asked))
         )
 
 
