@@ -677,6 +677,33 @@ def test_uuids() -> None:
     assert round_trip({}, lambda s: s.update(v=value), lambda s: s.pop("v"))["v"] == value
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_caches_with_a_limit(typed: bool) -> None:
+    """Which entry goes next is as recorded; by hand: 2 was asked for again, so that of 2, "a", x=3 the second goes."""
+    asked: list[Any] = []
+
+    @functools.lru_cache(maxsize=4, typed=typed)
+    def ask(*args: Any, **named: Any) -> Any:
+        asked.append((args, named))
+        return [args, named]
+
+    session = Session({"ask": ask})
+    for each in (0, 1, 2, "a"):
+        ask(each)
+    ask(2)
+    ask(1, x=3)
+    kept, wanted, info = session.capture(), session.bytes(), ask.cache_info()
+    for each in range(20):
+        ask(each)
+    session.restore(kept)
+    assert session.bytes() == wanted
+    assert ask.cache_info() == info == (1, 5, 4, 4)
+    asked.clear()
+    assert [ask(2), ask(1, x=3), ask("a"), asked] == [[(2,), {}], [(1,), {"x": 3}], [("a",), {}], []]
+    ask(9)  # for which 1 goes
+    assert [ask(2), ask(1), asked] == [[(2,), {}], [(1,), {}], [((9,), {}), ((1,), {})]]
+
+
 def test_frozen_sets_of_instances() -> None:
     """Members that hash by their attributes."""
     key = frozenset([Keyed("a")])

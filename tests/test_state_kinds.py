@@ -12,8 +12,11 @@ import functools
 import io
 import json
 import logging
+import mmap
 import multiprocessing
+import multiprocessing.pool
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -397,6 +400,96 @@ def test_idle_pools_stay_as_they_are() -> None:
         future.result()
 
 
+def ended_executor() -> Any:
+    with executor() as pool:
+        pool.submit(int, "5").result()
+    return pool
+
+
+def ended_process() -> Any:
+    process = multiprocessing.get_context("fork").Process(target=int)
+    process.start()
+    process.join()
+    return process
+
+
+def ended_pool() -> Any:
+    with multiprocessing.pool.ThreadPool(2) as pool:
+        assert pool.map(abs, [-1, 2]) == [1, 2]
+    pool.join()
+    return pool
+
+
+def closed_socket() -> Any:
+    with socket.socket() as closed:
+        return closed
+
+
+def closed_map() -> Any:
+    with mmap.mmap(-1, 8) as closed:
+        return closed
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("make", [ended_executor, ended_process, ended_pool, closed_socket, closed_map])
+def test_what_has_ended_forbids_nothing(make: Callable[[], Any]) -> None:
+    """A pool, process, socket or map that a `with` statement has left: it can be in one state only."""
+    ended = make()
+    session = Session({"ended": ended, "flag": [1]})
+    assert session.scan().blockers(session.entry) == []
+    assert session.scan().entangled() == []
+    session.state["flag"].append(2)
+    kept = session.capture()
+    session.state["flag"].clear()
+    session.restore(kept)
+    assert (session.state["ended"] is ended, session.state["flag"]) == (True, [1, 2])
+
+
+NAMES = """
+import concurrent.futures, threading
+names = []
+def work():
+    names.append(threading.current_thread().name)
+def pooled():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: threading.current_thread().name).result()
+for epoch in range(3):
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    names.append(pooled())
+for epoch in range(2):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    names.append(pooled())
+"""
+
+
+def test_threads_are_numbered_as_in_the_run(flor: Flor) -> None:
+    """By hand: six threads and three pools in the first loop, so the second goes on with 7 and 3."""
+    flor.write("train.py", NAMES)
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", NAMES + "    print('@@', epoch, names[-2].split()[0], names[-1])\n")
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    wanted = "@@ 0 Thread-7 ThreadPoolExecutor-3_0\n@@ 1 Thread-8 ThreadPoolExecutor-4_0\n"
+    assert (done.returncode, done.stdout) == (0, wanted)
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"] > 0
+
+
+def test_flags_of_decimal_numbers_are_restored_and_not_compared() -> None:
+    """A print of a third raises flags."""
+    context = decimal.Context(prec=5)
+    session = Session({"context": context})
+    kept, wanted = session.capture(), session.bytes()
+    assert str(context.divide(1, 3)) == "0.33333"
+    assert context.flags[decimal.Inexact]
+    assert session.bytes() == wanted
+    session.restore(kept)
+    assert not context.flags[decimal.Inexact]
+
+
 def test_running_threads_forbid_a_checkpoint() -> None:
     """Nobody touches a thread that works: a placeholder would not be noticed."""
     gate = threading.Event()
@@ -479,6 +572,20 @@ def test_arrays_with_objects_in_them() -> None:
     assert state["fields"]["b"].tolist() == [[2.5, 2.5]] * 3
     assert state["fields"]["c"].tolist() == [(None, 1), (None, 2), (None, 3)]
     assert type(state["nothing"][0]) is np.ndarray
+
+
+def test_functions_of_frompyfunc() -> None:
+    """They have no state, and no import finds them: live ones stay, born ones are placeholders."""
+    known = np.frompyfunc(abs, 1, 1)
+    session = Session({"known": known, "add": np.add, "flag": [1]})
+    assert session.scan().blockers(session.entry) == []
+    session.state["half"] = np.vectorize(lambda x: x / 2, otypes=[float])
+    assert session.state["half"]([4, 6]).tolist() == [2, 3]
+    kept = session.capture()
+    session.state["flag"].clear()
+    session.restore(kept)
+    assert (session.state["known"] is known, session.state["add"] is np.add) == (True, True)
+    assert session.state["flag"] == [1]
 
 
 def test_masked_arrays() -> None:

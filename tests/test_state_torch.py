@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from conftest import Flor
 from test_state import Session, carried, round_trip
 
 from florhook.state.kinds import load_imported
@@ -97,6 +101,63 @@ def test_memory_behind_sparse_tensors_that_nobody_sees() -> None:
 
     assert make(2, False).bytes() == make(3, False).bytes()
     assert make(2, True).bytes() != make(3, True).bytes()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_memory_between_the_rows_of_sparse_indices() -> None:
+    """A sum of sparse tensors makes room for all entries in each row of the indices, and fills less of it."""
+    streams = []
+    for fill in (5, 6):
+        indices = torch.full((2, 4), fill)
+        indices[:, :2] = torch.tensor([[0, 1], [1, 0]])
+        sparse = torch.sparse_coo_tensor(indices[:, :2], torch.ones(2), (3, 3))
+        assert sparse._indices().stride() == (4, 1)
+        del indices
+        streams.append(Session({"s": sparse}).bytes())
+    assert streams[0] == streams[1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride"),
+    [
+        ((2, 2), (4, 1)),
+        ((3, 2, 2), (1, 9, 40)),
+        ((4, 5), (5, 1)),
+        ((2, 3), (0, 2)),
+        ((2, 0), (1, 1)),
+        ((), ()),
+    ],
+)
+def test_what_a_strided_tensor_shows(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """By hand: each index times each stride."""
+    from florhook.state.kinds.torch_kinds import stretches
+
+    shown = {sum(map(operator.mul, at, stride)) for at in itertools.product(*map(range, shape))}
+    assert {place for start, end in stretches(shape, stride) for place in range(start, end)} == shown
+
+
+FUNCTIONS = """
+import torch
+class Layer:
+    def __init__(self, act): self.act = act
+total = 0.0
+for epoch in range(4):
+    layer = Layer(torch.tanh if epoch % 2 else torch.relu)
+    for step in range(3):
+        total += layer.act(torch.tensor([0.5])).item()
+"""
+
+
+def test_functions_of_torch_are_values(flor: Flor) -> None:
+    """`torch.tanh` is a static method of a class in C: after a jump it is the very one."""
+    flor.write("train.py", FUNCTIONS)
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write(
+        "train.py", FUNCTIONS + "print('@@', layer.act is torch.tanh, layer.act(torch.zeros(1)).item())\n"
+    )
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "@@ True 0.0\n", "")
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"] == 4
 
 
 def lazy_net() -> Any:

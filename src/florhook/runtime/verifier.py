@@ -16,7 +16,7 @@ import xxhash
 
 from ..replay.record import Loop, Record
 from ..state.differences import Comparison, Difference, Read
-from ..state.kinds.builtin import getattr_dict
+from ..state.kinds.attributes import getattr_dict
 from ..state.lazy import computed_on_demand
 from ..state.scan import Root, Scan
 from ..store.rows import CheckpointRow

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from .kinds.builtin import getattr_dict
+from .kinds.attributes import getattr_dict
 from .scan import Scan
 
 LAZY = frozenset(

@@ -43,7 +43,7 @@ BORN, DRIVEN = -1, -2
 REPLACED = ("reduced", "generator")  # kinds of mutable objects that a restore may put others in the place of
 GLANCE = 1024  # objects between two looks at the clock
 GIVEN = "__getnewargs__"
-ATOMS = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
+ATOMS: frozenset[type] = frozenset({int, str, float, bool, bytes, type(None), tuple, complex})
 VARIOUS: Any = object()  # stands for the kind of a type of which only one object at a time can tell
 
 
@@ -171,6 +171,7 @@ class Scan:
     """One walk. `stream`, `segments` and `leaves` hold the result."""
 
     outlines = False  # whether it is an iterator that is walked, which is driven rather than restored
+    ranks = False  # whether it only ranks objects, by when it meets them without looking into sets
 
     def __init__(
         self,
@@ -201,12 +202,15 @@ class Scan:
         self._kept: list[Any] = []
         self._dicts: dict[int, Any] = {}  # by address of its `__dict__`: an instance
         self._alive: list[int] = []
-        self._shown: dict[Hashable, list[tuple[int, int]]] = {}  # by leaf: the bytes that views show of it
+        self._shown: dict[
+            Hashable, list[list[tuple[int, int]]]
+        ] = {}  # by leaf: the bytes that views show of it
         self._bases: dict[Hashable, tuple[Any, Callable[[Any], int], int]] = {}
         self._answers: dict[int, Any] = {}
         self._hints: dict[int, Any] = {}
         self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address
         self._done = 0
+        self._ranking: Scan | None = None
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -277,6 +281,21 @@ class Scan:
 
     # What kinds ask for --------------------------------------------------------------------------------------
 
+    def met(self, obj: Any) -> int:
+        """The number of an object that was met; else -1."""
+        return self._numbers.get(id(obj), -1)
+
+    def rank(self, obj: Any) -> int:
+        """When a walk that looks into no set meets an object: last of all, where only sets lead to it."""
+        if self._ranking is None:
+            self._ranking = _Ranking(self.environment, self.roots, self._deadline - time.perf_counter())
+        found = self._ranking.met(obj)
+        return found if found >= 0 else sys.maxsize
+
+    def glance(self, obj: Any) -> str:
+        kind = kind_of(obj, self.environment)
+        return "" if kind is None else kind.glance(obj)
+
     def bytes_of(self, key: Hashable, view: memoryview) -> bytes | int:
         """Content of a leaf: the bytes themselves, or the index of a leaf outside the stream."""
         if view.nbytes <= INLINE and not self._hidden(key, view.nbytes):
@@ -292,14 +311,15 @@ class Scan:
         return self.bytes_of(key, memoryview(block).cast("B"))
 
     def shows(
-        self, key: Hashable, start: int, end: int, base: Any, count: Callable[[Any], int], ours: int
+        self, key: Hashable, places: list[tuple[int, int]], base: Any, count: Callable[[Any], int], ours: int
     ) -> None:
-        """A view shows those bytes of a leaf. What no view shows, and nobody else who holds `base`, is no state.
+        """A view shows the bytes of a leaf from each start to its end.
 
-        Programs and libraries make room and fill a part of it; the rest is whatever was in memory. `count(base)` is how
-        many hold it, `ours` of them because of this walk.
+        What no view shows, and nobody else who holds `base`, is no state. Programs and libraries make room and fill a
+        part of it; the rest is whatever was in memory. `count(base)` is how many hold it, `ours` of them because of
+        this walk.
         """
-        self._shown.setdefault(key, []).append((start, end))
+        self._shown.setdefault(key, []).append(places)
         self._bases[key] = base, count, ours
 
     def _hidden(self, key: Hashable, size: int) -> list[tuple[int, int]]:
@@ -307,7 +327,7 @@ class Scan:
         if key not in self._shown:
             return []
         gaps, at = [], 0
-        for start, end in sorted(self._shown[key]):
+        for start, end in sorted(itertools.chain.from_iterable(self._shown[key])):
             if start > at:
                 gaps.append((at, start))
             at = max(at, end)
@@ -492,6 +512,12 @@ class Scan:
         return entry.number(key, self.objects[number], self.kinds[number]) < 0
 
 
+class _Ranking(Scan):
+    """Numbers objects for `Scan.rank`."""
+
+    ranks = True
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, out: io.BytesIO, scan: Scan) -> None:
         super().__init__(out, protocol=5)
@@ -641,7 +667,15 @@ def is_importable(obj: Any) -> bool:
     owner = getattr(obj, "__self__", None)
     if owner is not None and not issubclass(type(owner), types.ModuleType):
         return True  # a method of an object: pickled by that object and its name
-    return _found_under_its_name(obj, home or getattr(owner, "__name__", ""))
+    if _found_under_its_name(obj, home or getattr(owner, "__name__", "")):
+        return True
+    return type(obj) is types.BuiltinFunctionType and _is_static(obj)
+
+
+def _is_static(obj: types.BuiltinFunctionType) -> bool:
+    """Whether it is a static method of a class written in C, as torch's functions are: pickled by class and name."""
+    reduced = obj.__reduce__()
+    return type(reduced) is tuple and getattr(reduced[1][0], reduced[1][1], None) is obj
 
 
 def _found_under_its_name(obj: Any, home: Any = None) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .kinds import REGISTRY, load_imported
 from .kinds.base import Kind, Missing
-from .kinds.opaque import FINGERPRINTS, RESOURCES
+from .kinds.opaque import ENDED, FINGERPRINTS, RESOURCES
 from .kinds.settings import WORLDS
 
 LIBRARIES = ("decimal", "numpy", "torch", "tqdm.std")
@@ -72,11 +72,14 @@ def settings_table() -> str:
     return "| library | settings |\n| --- | --- |\n" + "".join(rows)
 
 
+def _when(name: str) -> str:
+    if name in ENDED:
+        return "once it has ended"
+    return "until it changes" if name in FINGERPRINTS else "never"
+
+
 def opaque_table() -> str:
-    rows = [
-        f"| `{name}` | {'until it changes' if name in FINGERPRINTS else 'never'} |\n"
-        for name in sorted(RESOURCES | FINGERPRINTS.keys())
-    ]
+    rows = [f"| `{name}` | {_when(name)} |\n" for name in sorted(RESOURCES | FINGERPRINTS.keys())]
     return "| class | may be live while a checkpoint is taken |\n| --- | --- |\n" + "".join(rows)
 
 

@@ -65,6 +65,10 @@ class Kind:
     def content(self, obj: Any, scan: Scan) -> Any:
         return None
 
+    def glance(self, obj: Any) -> str:
+        """What can be seen of one at once, that no attribute shows: it tells the items of a set apart."""
+        return ""
+
     def prepare(self, obj: Any, content: Any, loader: Loader) -> None:
         """Applied before anything else: what others' contents must find in its final shape."""
 

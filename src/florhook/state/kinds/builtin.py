@@ -19,8 +19,10 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .base import Kind, Missing, Registry, is_python_class
+from .attributes import getattr_dict, has_slot, slots_of
+from .base import Kind, Missing, Registry
 from .opaque import UNKNOWN
+from .order import canonical_order, is_plain
 
 if TYPE_CHECKING:
     from ..restore import Loader
@@ -32,7 +34,6 @@ EMPTY_SET, SET_ENTRY, PROBES = (
     16,
     10,
 )  # bytes, bytes, and how far from its place an item may lie
-SORTED = (int, str, float, bytes, bool)  # types of items that are compared in another order than the set's
 STANDARD_STREAMS = 2  # the highest of their descriptors
 
 
@@ -117,7 +118,7 @@ class Set(Kind):
 
     def content(self, obj: set[Any], scan: Scan) -> tuple[Any, ...]:
         items = tuple(set.__iter__(obj))
-        order = canonical_order(items)
+        order = canonical_order(items, scan)
         scan.hint(obj, (order, sys.getsizeof(obj)))
         return tuple(items[index] for index in order)
 
@@ -180,32 +181,6 @@ def orders(items: list[Any]) -> Iterator[list[Any]]:
     yield items
 
 
-def canonical_order(items: tuple[Any, ...]) -> list[int]:
-    """The places of a set's items, plain values sorted: which order a set has depends on how it grew.
-
-    Other items come after those, by type and plain attributes: most hash by their addresses. What is alike in these
-    keeps the order that it has.
-    """
-    plain = [index for index, item in enumerate(items) if is_plain(item)]
-    try:
-        plain.sort(key=items.__getitem__)
-    except TypeError:
-        plain.sort(key=lambda index: repr(items[index]))
-    others = [index for index, item in enumerate(items) if not is_plain(item)]
-    return plain + sorted(others, key=lambda index: _look(items[index]))
-
-
-def _look(item: Any) -> str:
-    """What can be said of an object without asking it."""
-    attributes = getattr_dict(item) or {}
-    shown = [f"{name}={value!r}" for name, value in attributes.items() if type(value) in SORTED]
-    return f"{type(item).__qualname__}({', '.join(shown)})"
-
-
-def is_plain(item: Any) -> bool:
-    return type(item) in SORTED if type(item) is not tuple else all(type(part) in SORTED for part in item)
-
-
 class FrozenSet(Kind):
     """Its items and their order. It is made once they have the attributes that they may hash by."""
 
@@ -224,7 +199,7 @@ class FrozenSet(Kind):
 
     def content(self, obj: frozenset[Any], scan: Scan) -> tuple[Any, ...]:
         items = tuple(obj)
-        return tuple(items[index] for index in canonical_order(items))
+        return tuple(items[index] for index in canonical_order(items, scan))
 
 
 class Deque(Kind):
@@ -695,41 +670,7 @@ class WeakSet(WeakValues):
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         items = tuple(obj)
-        return tuple(items[index] for index in canonical_order(items))
-
-
-def getattr_dict(obj: Any) -> dict[str, Any] | None:
-    """The instance's own dict, whatever its class makes of attributes."""
-    try:
-        found = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
-    return found if type(found) is dict else None
-
-
-_SLOTS: dict[type, tuple[tuple[str, Any], ...]] = {}
-
-
-def slots_of(cls: type) -> tuple[tuple[str, Any], ...]:
-    """(unique name, descriptor) of every slot of a class, its bases' included."""
-    found = _SLOTS.get(cls)
-    if found is None:
-        found = _SLOTS[cls] = tuple(
-            (f"{depth}.{name}", value)
-            for depth, base in enumerate(reversed(cls.__mro__))
-            if is_python_class(base) or "__slots__" in vars(base)
-            for name, value in vars(base).items()
-            if type(value) is types.MemberDescriptorType
-        )
-    return found
-
-
-def has_slot(slot: Any, obj: Any) -> bool:
-    try:
-        slot.__get__(obj)
-    except AttributeError:
-        return False
-    return True
+        return tuple(items[index] for index in canonical_order(items, scan))
 
 
 PLAIN: Iterable[type] = (

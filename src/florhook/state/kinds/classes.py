@@ -7,8 +7,8 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .attributes import getattr_dict
 from .base import Kind, Registry
-from .builtin import getattr_dict
 
 if TYPE_CHECKING:
     from ..restore import Loader

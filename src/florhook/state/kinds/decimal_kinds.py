@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DecimalContext(Kind):
-    """Precision, rounding, traps and flags of decimal numbers."""
+    """Precision, rounding, traps and flags of decimal numbers. A print may raise flags, so they are not compared."""
 
     name, how = "decimal.Context", "in place"
 
@@ -25,16 +25,13 @@ class DecimalContext(Kind):
 
     def content(self, obj: decimal.Context, scan: Scan) -> Any:
         numbers = (obj.prec, obj.rounding, obj.Emin, obj.Emax, obj.capitals, obj.clamp)
-        return (
-            numbers,
-            tuple(s for s, on in obj.flags.items() if on),
-            tuple(s for s, on in obj.traps.items() if on),
-        )
+        scan.hint(obj, tuple(s for s, on in obj.flags.items() if on))
+        return numbers, tuple(s for s, on in obj.traps.items() if on)
 
     def apply(self, obj: decimal.Context, content: Any, loader: Loader) -> None:
-        numbers, flags, traps = content
+        numbers, traps = content
         obj.prec, obj.rounding, obj.Emin, obj.Emax, obj.capitals, obj.clamp = numbers
-        for signals, on in ((obj.flags, flags), (obj.traps, traps)):
+        for signals, on in ((obj.flags, loader.hint() or ()), (obj.traps, traps)):
             for signal in signals:
                 signals[signal] = signal in on
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from .attributes import getattr_dict, has_slot, slots_of
 from .base import Kind, Registry
-from .builtin import getattr_dict, has_slot, slots_of
 
 if TYPE_CHECKING:
     from ..restore import Loader

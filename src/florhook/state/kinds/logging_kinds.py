@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from .attributes import getattr_dict
 from .base import Registry
-from .builtin import Instance, getattr_dict
+from .builtin import Instance
 
 if TYPE_CHECKING:
     from ..restore import Loader

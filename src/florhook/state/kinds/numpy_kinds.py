@@ -14,8 +14,9 @@ try:
 except ImportError:  # before NumPy 2
     byte_bounds = getattr(np, "byte_bounds")  # noqa: B009
 
+from .attributes import getattr_dict
 from .base import Kind, Opaque, Registry
-from .builtin import found_at_home, getattr_dict
+from .builtin import found_at_home
 from .opaque import UNKNOWN
 from .settings import Setting, World, add_world
 from .special import SPECIAL
@@ -76,6 +77,9 @@ class NdArray(Kind):
             return (*geometry, None, 0, fields_of(obj.view(np.ndarray)))
         address = obj.__array_interface__["data"][0]
         return (*geometry, None, 0, scan.memory(("array", address), address, obj.nbytes))
+
+    def glance(self, obj: Any) -> str:
+        return f"{obj.dtype} {obj.shape} {obj.strides}"  # arrays have no hash: they stand in what a set holds
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
         dtype, shape, writeable, attributes, base, _, data = content
@@ -285,7 +289,7 @@ def tell_what_shows(view: Any, base: Any, scan: Scan) -> None:
     if isinstance(base, np.ndarray) and base is view.base:  # else others hold it for this view
         first = address_of(base)
         low, high = byte_bounds(view) if view.size else (first, first)
-        scan.shows(("array", first), low - first, high - first, base, sys.getrefcount, HELD_BY_SCAN)
+        scan.shows(("array", first), [(low - first, high - first)], base, sys.getrefcount, HELD_BY_SCAN)
 
 
 def address_of(obj: Any) -> int:
@@ -336,8 +340,21 @@ NUMPY = World(
 )
 
 
+class Ufunc(Opaque):
+    """One that no import finds, of `numpy.frompyfunc` or inside `numpy.vectorize`: it has no state."""
+
+    name, varies = "numpy.ufunc", True
+
+    def variant(self, obj: Any) -> Kind | None:
+        return None if obj.__name__.isidentifier() else self  # NumPy calls those "f (vectorized)"
+
+    def content(self, obj: Any, scan: Scan) -> None:
+        pass
+
+
 def register(registry: Registry) -> None:
     add_world(NUMPY)
+    registry.add(Ufunc(), np.ufunc)
     registry.add(NdArray(), np.ndarray, derived=True)
     registry.add(MAPPED)
     registry.add(Generator(), np.random.Generator)
@@ -350,4 +367,4 @@ def register(registry: Registry) -> None:
     SPECIAL.update(dict.fromkeys(dtypes, _reduce_dtype))
     registry.plain(np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSUVOMm"})
     registry.plain(*(getattr(np, name) for name in ("bool_", "object_", "str_", "bytes_", "void")))
-    registry.plain(*{np.dtype(code).type for code in "?bhilqBHILQefdgFDGMm"}, np.ufunc)
+    registry.plain(*{np.dtype(code).type for code in "?bhilqBHILQefdgFDGMm"})

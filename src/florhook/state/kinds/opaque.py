@@ -7,6 +7,7 @@ it was at the loop's entry. A *fingerprint* tells: as long as it is the same, so
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -119,13 +120,40 @@ def _popen(obj: Any) -> Any:
 
 
 def _threads(obj: Any) -> Any:
-    # An idle pool starts its threads when they are needed: only its shutting down is state.
+    # An idle pool starts its threads when they are needed: only its shutting down is state. To end its threads, that
+    # leaves a word for them in the queue.
+    if obj._shutdown and not any(thread.is_alive() for thread in obj._threads):
+        return "ended"
     idle = obj._work_queue.empty() and obj._idle_semaphore._value == len(obj._threads)
     return ("idle", obj._shutdown) if idle else UNKNOWN
 
 
 def _processes(obj: Any) -> Any:
     return obj._queue_count, obj._shutdown_thread
+
+
+def _process_pool(obj: Any) -> Any:
+    ended = obj._state != "RUN" and all(map(_has_ended, obj._pool))
+    return ("ended", obj._state) if ended else UNKNOWN
+
+
+def _process(obj: Any) -> Any:
+    return "ended" if _has_ended(obj) else UNKNOWN
+
+
+def _has_ended(process: Any) -> bool:
+    """As far as the program knows: to ask the system would tell it."""
+    if isinstance(process, threading.Thread):  # a pool of threads has these for its processes
+        return not process.is_alive()
+    return process._closed or getattr(process._popen, "returncode", None) is not None
+
+
+def _closed_socket(obj: Any) -> Any:
+    return "closed" if obj.fileno() < 0 else UNKNOWN
+
+
+def _closed(obj: Any) -> Any:
+    return "closed" if obj.closed else UNKNOWN
 
 
 def _semaphore(obj: Any) -> Any:
@@ -164,7 +192,16 @@ def _h5py_object(obj: Any) -> Any:
     return "reading" if of_file.get_intent() == H5_READING else UNKNOWN
 
 
+# What is known only once it has ended or was closed.
+ENDED: dict[str, Callable[[Any], Any]] = {
+    "mmap.mmap": _closed,
+    "multiprocessing.pool.Pool": _process_pool,
+    "multiprocessing.process.BaseProcess": _process,
+    "socket.socket": _closed_socket,
+    "tarfile.TarFile": _closed,
+}
 FINGERPRINTS: dict[str, Callable[[Any], Any]] = {
+    **ENDED,
     "sqlite3.Connection": _sqlite_connection,
     "_hashlib.HASH": _digest,
     "_ctypes._SimpleCData": _memory,

@@ -21,8 +21,9 @@ from pandas.core.groupby.grouper import Grouping
 from pandas.core.groupby.ops import BaseGrouper
 from pandas.core.internals import managers
 
+from .attributes import getattr_dict
 from .base import Registry
-from .builtin import Instance, empty_instance, getattr_dict
+from .builtin import Instance, empty_instance
 from .settings import Setting, World, add_world
 from .special import SPECIAL
 

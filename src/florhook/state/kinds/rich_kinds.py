@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.live_render import LiveRender
 from rich.progress import ProgressColumn, Task
 
+from .attributes import getattr_dict
 from .base import Registry
-from .builtin import Instance, getattr_dict
+from .builtin import Instance
 
 if TYPE_CHECKING:
     from ..restore import Loader

@@ -5,7 +5,10 @@ from __future__ import annotations
 import _locale
 import functools
 import gc
+import itertools
+import operator
 import os
+import pkgutil
 import sys
 import sysconfig
 import warnings
@@ -185,6 +188,26 @@ def _set_thresholds(thresholds: tuple[int, ...]) -> None:
     gc.set_threshold(*thresholds)
 
 
+# Where Python keeps the counters that it names threads and pools of threads by.
+THREAD_COUNTERS = (("threading", "_counter"), ("concurrent.futures.thread", "ThreadPoolExecutor._counter"))
+
+
+def _thread_numbers() -> tuple[str | None, ...]:
+    """As the counters show themselves; None for one whose module was not imported."""
+    return tuple(
+        repr(operator.attrgetter(place)(sys.modules[home]).__self__) if home in sys.modules else None
+        for home, place in THREAD_COUNTERS
+    )
+
+
+def _set_thread_numbers(numbers: tuple[str | None, ...]) -> None:
+    for (home, place), number in zip(THREAD_COUNTERS, numbers, strict=True):
+        if number is not None:
+            owner, _, name = f"{home}.{place}".rpartition(".")
+            counter = itertools.count(int(number.removeprefix("count(").removesuffix(")")))
+            setattr(pkgutil.resolve_name(owner), name, counter.__next__)
+
+
 PYTHON = World(
     "python",
     [
@@ -193,6 +216,7 @@ PYTHON = World(
         Setting("locale", _locales, _set_locales),
         Setting("decimal", _decimal, _set_decimal),
         Setting("logging", _loggers, _set_loggers),
+        Setting("names of threads", _thread_numbers, _set_thread_numbers, compared=False),
     ],
 )
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .attributes import getattr_dict
 from .base import Kind, Missing, Opaque, Registry
-from .builtin import getattr_dict
 from .opaque import UNKNOWN
 from .settings import add_world
 from .torch_settings import TORCH
@@ -20,6 +20,9 @@ from .torch_settings import TORCH
 if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Scan
+
+GLANCE = 1024  # bytes of a tensor that tell it from others in a set
+STRETCHES = 64  # parts of memory that a tensor shows and that are told apart
 
 
 class Tensor(Kind):
@@ -69,6 +72,12 @@ class Tensor(Kind):
         # The name of its graph stands in the shell alone: that of a view is made anew when it is looked at.
         graph = None if obj.is_leaf else True
         return obj.untyped_storage(), geometry_of(obj), graph, *extras_of(obj)
+
+    def glance(self, obj: Any) -> str:
+        with plainly(type(obj)):
+            form = f"{tuple(obj.shape)} {obj.stride()} {obj.dtype} {obj.device} {obj.requires_grad}"
+            size = obj.numel() * obj.element_size() if obj.device.type == "cpu" and obj.is_contiguous() else 0
+            return f"{form} {ctypes.string_at(obj.data_ptr(), min(size, GLANCE)).hex()}" if size else form
 
     def prepare(self, obj: Any, content: Any, loader: Loader) -> None:
         with torch._C.DisableTorchFunction(), torch.inference_mode(obj.is_inference()), torch.no_grad():
@@ -143,11 +152,25 @@ def tell_what_shows(storage: Any, geometry: Any, scan: Scan) -> None:
     """Sparse gradients lie in memory that was made for more: the rest of it was never written."""
     if hasattr(torch._C, "_storage_Use_Count"):
         dtype, offset, shape, stride, _ = geometry
-        reach = (
-            sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1 if all(shape) else 0
-        )
-        place = (offset * dtype.itemsize, (offset + reach) * dtype.itemsize)
-        scan.shows(("storage", storage._cdata), *place, storage, use_count, HELD_BY_SCAN)
+        size = dtype.itemsize
+        places = [((offset + start) * size, (offset + end) * size) for start, end in stretches(shape, stride)]
+        scan.shows(("storage", storage._cdata), places, storage, use_count, HELD_BY_SCAN)
+
+
+def stretches(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The parts of memory, in items, that a strided tensor shows; as one, gaps included, where they are many."""
+    if not all(shape):
+        return [(0, 0)]
+    parts, length = [0], 1
+    for step, size in sorted(zip(stride, shape, strict=True)):
+        if step <= length:  # it goes on where the inner one ended, or lies over it
+            length += (size - 1) * step
+        elif len(parts) * size <= STRETCHES:
+            parts = [start + index * step for index in range(size) for start in parts]
+        else:
+            length += parts[-1] + (size - 1) * step
+            parts = [0]
+    return [(start, start + length) for start in parts]
 
 
 def use_count(storage: Any) -> int:

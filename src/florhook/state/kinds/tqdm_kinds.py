@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import tqdm.std
 
+from .attributes import getattr_dict
 from .base import Registry
-from .builtin import Instance, getattr_dict
+from .builtin import Instance
 
 if TYPE_CHECKING:
     from ..restore import Loader
