@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 
 import pytest
 from conftest import Flor
@@ -175,3 +176,50 @@ def test_ranks(flor: Flor) -> None:
         for text in (f"epoch={epoch} rank {rank}", f"twice {2 * rank}")
     ]
     assert flor("logs", "twice").stdout.splitlines()[0].split() == ["epoch", "name", "value", "rank"]
+
+
+BESIDE = {
+    "a handler of logging": """
+        import logging, sys
+        log = logging.getLogger("train")
+        log.setLevel(logging.INFO)
+        log.addHandler(logging.StreamHandler(sys.stdout))
+        file = logging.FileHandler("run.log")
+        log.addHandler(file)
+        say = log.info
+        for epoch in range(4):
+            for step in range(3):
+                say(f"{epoch} {step}")
+    """,
+    "an object in the place of stdout": """
+        import sys
+        class Both:
+            def __init__(self):
+                self.out, self.file, self.lines = sys.stdout, open("run.log", "w"), 0
+            def write(self, text):
+                self.out.write(text)
+                self.file.write(text)
+                self.lines += text.count("\\n")
+            def flush(self):
+                self.out.flush()
+                self.file.flush()
+        both = sys.stdout = Both()
+        say = print
+        for epoch in range(4):
+            for step in range(3):
+                say(f"{epoch} {step}")
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_log_files_of_the_program_are_as_in_the_run(flor: Flor, kind: str) -> None:
+    """A line that was added goes to the terminal, and leaves the log that the program keeps beside it as it was."""
+    source = textwrap.dedent(BESIDE[kind])
+    flor.write("train.py", source)
+    flor("train.py", FLOR_EPSILON="inf")
+    read = "print('@@', sorted(open('run.log').read().split('\\n'))[-1])\n"
+    flor.write("train.py", source + "    say(f'@@ {epoch}')\n" + ("both.flush()\n" if "stdout" in kind else "") + read)
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout == "".join(f"@@ {epoch}\n" for epoch in range(4)) + "@@ 3 2\n"
+    assert (done.returncode, done.stderr) == (0, "")

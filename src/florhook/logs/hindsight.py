@@ -16,6 +16,7 @@ import xxhash
 
 from ..dataclass import dataclass
 from ..descriptors import high_copy
+from .beside import Beside
 from .kept import KeptLines, Logged, holds
 
 
@@ -28,8 +29,12 @@ class Hindsight:
         self.raised = (
             False  # whether an exception has left a hindsight statement: how the program ends is its doing
         )
+        self.stream: Any = None  # where the program prints, unless it put a stream of its own there
+        self._beside: Beside | None = None
 
     def __enter__(self) -> None:
+        if not self.depth:
+            self._beside = Beside(self.stream)
         self.depth += 1
         self.reached = True
 
@@ -38,6 +43,9 @@ class Hindsight:
     ) -> None:
         self.depth -= 1
         self.raised |= error is not None
+        if not self.depth and self._beside is not None:
+            self._beside.undo()
+            self._beside = None
 
 
 @dataclass
@@ -117,7 +125,7 @@ class ReplayOutput:
         vars(binary).update(write=self._take_bytes, flush=self.flush)
         to_terminal = old.isatty()  # as the program would see it; the stream itself leads nowhere
         vars(stream).update(mode="w", write=self._take, flush=self.flush, isatty=lambda: to_terminal)
-        sys.stdout = sys.__stdout__ = stream  # type: ignore[misc]
+        sys.stdout = sys.__stdout__ = self.hindsight.stream = stream  # type: ignore[misc]
 
     def _take_bytes(self, data: Any, /) -> int:
         data = bytes(data)
