@@ -490,3 +490,45 @@ for epoch in range(5):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "".join(f"@@ {epoch} {3.0 * (epoch + 1)}\n" for epoch in range(5))
     assert json.loads(stats.read_text())["blocks_skipped"] == 5
+
+
+IN_A_FOLDER = """
+import json, pathlib
+here = pathlib.Path(__file__).resolve().parent
+out = here / "out"
+out.mkdir(exist_ok=True)
+log = open(here / "log.txt", "w")
+settings = json.loads((here / "settings.json").read_text())
+total = 0
+for epoch in range(4):
+    for step in range(5):
+        total += step * epoch * settings["factor"]
+    (out / f"{epoch}.json").write_text(json.dumps(total))
+    print(epoch, file=log, flush=True)
+"""
+
+
+@pytest.mark.parametrize("old_folder", ["stays", "goes"])
+def test_a_copy_of_the_project_is_replayed_in_its_own_folder(
+    flor: Flor, tmp_path: Path, old_folder: str
+) -> None:
+    """Paths that the program keeps lead into the old folder; by hand: 10 * epoch * 3 more each time, one file more."""
+    first = Flor(flor.folder, flor.folder / ".store")
+    first.write("train.py", IN_A_FOLDER)
+    first.write("settings.json", '{"factor": 3}')
+    first("train.py", FLOR_EPSILON="inf")
+    copy = Flor(Path(shutil.copytree(flor.folder, tmp_path / "copy")), tmp_path / "copy" / ".store")
+    if old_folder == "goes":
+        shutil.rmtree(flor.folder)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json") if ".store" not in path.parts}
+    names = "sorted(path.name for path in out.iterdir())"
+    probe = f"    print('@@', len({names}), json.loads((out / f'{{epoch}}.json').read_text()), log.tell())\n"
+    after = "print('@@', len(list(out.iterdir())), open(log.name).read().split())\n"
+    for text, wanted in (
+        (probe, "@@ 1 0 2\n@@ 2 30 4\n@@ 3 90 6\n@@ 4 180 8\n"),
+        (after, "@@ 4 ['0', '1', '2', '3']\n"),
+    ):
+        copy.write("train.py", IN_A_FOLDER + text)
+        done = copy("train.py", FLOR_MODE="replay")
+        assert (done.returncode, done.stdout, done.stderr) == (0, wanted, "")
+    assert before == {path: path.read_bytes() for path in before}

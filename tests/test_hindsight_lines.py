@@ -219,7 +219,10 @@ def test_log_files_of_the_program_are_as_in_the_run(flor: Flor, kind: str) -> No
     flor.write("train.py", source)
     flor("train.py", FLOR_EPSILON="inf")
     read = "print('@@', sorted(open('run.log').read().split('\\n'))[-1])\n"
-    flor.write("train.py", source + "    say(f'@@ {epoch}')\n" + ("both.flush()\n" if "stdout" in kind else "") + read)
+    flor.write(
+        "train.py",
+        source + "    say(f'@@ {epoch}')\n" + ("both.flush()\n" if "stdout" in kind else "") + read,
+    )
     done = flor("train.py", FLOR_MODE="replay")
     assert done.stdout == "".join(f"@@ {epoch}\n" for epoch in range(4)) + "@@ 3 2\n"
     assert (done.returncode, done.stderr) == (0, "")

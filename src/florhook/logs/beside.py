@@ -23,9 +23,7 @@ class Beside:
         """`ours` is the stream that the replay put in the place of stdout."""
         stdout = sys.stdout
         self._attributes = {} if stdout is ours else getattr(stdout, "__dict__", {})
-        self._plain = {
-            name: value for name, value in self._attributes.items() if type(value) in PLAIN
-        }
+        self._plain = {name: value for name, value in self._attributes.items() if type(value) in PLAIN}
         streams = [*_of_handlers(), *([] if stdout is ours else [stdout, *self._attributes.values()])]
         self._files = [(file, _end_of(file)) for file in streams if _is_written_file(file)]
 

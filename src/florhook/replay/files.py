@@ -390,6 +390,7 @@ class Files:
         """
         if not isinstance(file.name, (str, bytes)):
             raise CannotRestoreError("a file without a name was being written")
+        name = None if name is None else self.overlay.path_now(name)
         if name is not None and name != file.name:
             self._rename(file, name)
             if file.tell() == position:

@@ -27,9 +27,17 @@ from florhook.replay.overlay_tree import Tree
 class Overlay:
     """Redirects the file functions of this process, and of those forked from it, while installed."""
 
-    def __init__(self, root: Path, through: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Keep everything below `root`, absent or as another overlay left it; leave the folders `through` alone."""
-        self._tree = Tree(root, (*compiler_caches(), *(os.fspath(each) for each in through)))
+    def __init__(
+        self,
+        root: Path,
+        through: Iterable[str | os.PathLike[str]] = (),
+        moved: tuple[str, str] | None = None,
+    ) -> None:
+        """Keep everything below `root`, absent or as another overlay left it; leave the folders `through` alone.
+
+        `moved`: paths below the first folder lead into the second.
+        """
+        self._tree = Tree(root, (*compiler_caches(), *(os.fspath(each) for each in through)), moved)
         self._operations = Operations(self._tree)
         self._patches = Patches(self._tree, self._operations)
         self._natives = Natives(self._operations, self._redirects)
@@ -72,6 +80,10 @@ class Overlay:
         """Show the program a folder that was hidden; what was hidden in it stays so."""
         with self._tree.lock:
             self._tree.show(path)
+
+    def path_now(self, path: str) -> str:
+        """Where a path of the run leads, if the project's folder was moved or copied."""
+        return self._tree.where_now(path)[0]
 
     def version_of(self, path: str) -> str:
         """The real path of the overlay's version of a file, whether or not there is one; `path` is canonical."""

@@ -54,7 +54,9 @@ class _Pause(threading.local):
 class Tree:
     """The union of the user's files (lower) and a folder (upper) that lays out what was written by absolute path."""
 
-    def __init__(self, root: Path, through: tuple[str, ...]) -> None:
+    def __init__(self, root: Path, through: tuple[str, ...], moved: tuple[str, str] | None = None) -> None:
+        """`moved`: a folder whose files are now in another one, as far as these are there."""
+        self._moved = moved
         self.root = os.path.realpath(root)
         self.files = self.root + "/files"
         self.pause = _Pause()
@@ -117,6 +119,8 @@ class Tree:
     def find(self, path: str, folder: str | None, follow: bool) -> Place:
         """Say where a path, as the user spelled it, leads from a folder (the working folder, if None)."""
         start, detour = self._absolute(path, folder)
+        start, elsewhere = self.where_now(start)
+        detour = detour or elsewhere
         if follow:
             canonical, more = self._resolve(start)
         else:
@@ -140,6 +144,22 @@ class Tree:
         base = real.getcwd() if folder is None else folder
         virtual = self.virtual(base)
         return f"{virtual}/{path}", virtual is not base
+
+    def where_now(self, path: str) -> tuple[str, bool]:
+        """A path below a folder that was moved or copied, in the folder of now, and whether it is another one.
+
+        A path that the program knew in the run, and that was restored, leads into the old folder. What the new one
+        never had is still looked for in the old one.
+        """
+        if self._moved is None:
+            return path, False
+        old, new = self._moved
+        if not (path + "/").startswith(old + "/") or (path + "/").startswith(new + "/"):
+            return path, False
+        now = new + path[len(old) :]
+        place = self.locate(self._resolve_parent(now)[0])
+        missing = place.layer is Layer.LOWER and not _lexists(place.real)
+        return (path, False) if missing and _lexists(path) else (now, True)
 
     def _resolve(self, path: str, links: int = 0) -> tuple[str, bool]:
         """The canonical form of an absolute path, and whether a link of the overlay's own was followed."""

@@ -94,6 +94,12 @@ def path_now(path: str, run: RunRow, cwd: str) -> str:
     return os.path.join(cwd, path[len(inside) :]) if path.startswith(inside) else path
 
 
+def moved_folder(run: RunRow, cwd: str) -> tuple[str, str] | None:
+    """The run's folder and that of now, if the project's folder was moved or copied."""
+    old, new = run.cwd.rstrip(os.sep), cwd.rstrip(os.sep)
+    return None if (old + os.sep).startswith(new + os.sep) else (old, new)
+
+
 def is_library(source: SourceRow, run: RunRow) -> bool:
     """Whether a module was recorded for its name, wherever it lies."""
     return source.module != "__main__" and is_included(source.module, run.meta.get("include", ()))

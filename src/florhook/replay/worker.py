@@ -52,7 +52,7 @@ from .record import Record
 from .share import Part, Share, asks
 from .sources import find_edits
 from .stdin import watch_stdin
-from .versions import Versions, file_now
+from .versions import Versions, file_now, moved_folder
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 NO_PROCESS = 0  # no process has this number
@@ -123,7 +123,8 @@ class Worker:
         self.children = Children(target, settings, task, self.output.descriptor, self.child_begins)
         self.share = self._share()
         self.member = None if self.folder is None else Member(self.folder, self.halt)
-        self.overlay = Overlay(Path(task["overlay"]), through=[settings.home])
+        moved = moved_folder(self.record.run, os.getcwd())
+        self.overlay = Overlay(Path(task["overlay"]), through=[settings.home], moved=moved)
         self.files = self._files()
         self.answers = trackers.Answers(self.record.answers)
         self.clock = ReplayClock(self.program.user_modules, times_of(self.record)[0])
