@@ -392,3 +392,109 @@ for epoch in range(8):
         ]
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.splitlines() == [wanted[epoch] for epoch in chosen]
+
+
+METHODS = """
+import functools
+class Net:
+    mode = "first"
+    def f(self, x): return x + 1
+    def __call__(self, x): return self.f(x)
+    @property
+    def p(self): return self.mode
+    @staticmethod
+    def s(x): return x * 2
+    def gone(self): return "here"
+def counted(function):
+    count = 0
+    @functools.wraps(function)
+    def inner(*args):
+        nonlocal count
+        count += 1
+        inner.count = count
+        return function(*args)
+    return inner
+net, total, own = Net(), 0, Net.f
+for epoch in range(7):
+    if epoch == 1: Net.f = counted(Net.f)
+    if epoch == 2: Net.p = property(lambda self: "second")
+    if epoch == 3: Net.s, Net.g = staticmethod(lambda x: x * 5), lambda self: "new"
+    if epoch == 4: Net.__call__ = lambda self, x: self.f(x) + 1000
+    if epoch == 5:
+        Net.f = own
+        del Net.gone
+    for step in range(10):
+        total += net(step)
+    def state():
+        last = net.g() if epoch > 2 else None, hasattr(net, "gone"), getattr(Net.f, "count", None)
+        return net(1), net.p, net.s(1), Net.f is own, *last
+"""
+STATES = [
+    ("first", 2, True, None, True, None),
+    ("first", 2, False, None, True, 11),
+    ("second", 2, False, None, True, 22),
+    ("second", 5, False, "new", True, 33),
+    ("second", 5, False, "new", True, 44),
+    ("second", 5, True, "new", False, None),
+    ("second", 5, True, "new", False, None),
+]  # by hand; `state` calls `f` once, which makes 11 calls an epoch
+PROBE = """
+    print('@@', epoch, (net.p, net.s(1), Net.f is own, net.g() if epoch > 2 else None, hasattr(net, 'gone'),
+                        getattr(Net.f, 'count', None)))
+"""
+
+
+@pytest.mark.parametrize("select", ["", "epoch=4:5", "epoch=6:7"])
+def test_methods_that_a_program_replaces(flor: Flor, select: str) -> None:
+    """Methods, properties and decorated methods are the ones that the class had then, with their counts."""
+    flor.write("train.py", METHODS + "    state()\n")
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", METHODS + "    state()" + PROBE)
+    done = flor("train.py", FLOR_MODE="replay", **({"FLOR_SELECT": select} if select else {}))
+    chosen = range(*map(int, select.partition("=")[2].split(":"))) if select else range(7)
+    wanted = "".join(f"@@ {epoch} {STATES[epoch]}\n" for epoch in chosen)
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, "")
+
+
+def test_methods_added_by_a_probe_are_no_state(flor: Flor) -> None:
+    """A helper that was added to a class stays through jumps, and makes no difference."""
+    flor.write("train.py", METHODS)
+    flor("train.py", FLOR_EPSILON="inf")
+    helper = "    def told(self): return self.mode, self.p\n    @property\n    def also(self): return self.told()\n"
+    edited = METHODS.replace("    def gone(self)", helper + "    def gone(self)")
+    flor.write("train.py", edited + "    print('@@', epoch, net.told(), net.also[1])\n")
+    done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="epoch=1:3")
+    wanted = "@@ 1 ('first', 'first') first\n@@ 2 ('first', 'second') second\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, "")
+
+
+OPTIMIZERS = """
+import torch
+class Sign(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.5})
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            parameter -= self.param_groups[0]["lr"] * parameter.grad.sign()
+for fold in range(4):
+    weight = torch.nn.Parameter(torch.tensor([float(fold + 3)]))
+    optimizer = Sign([weight])
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    for step in range(4):
+        weight.square().sum().backward()
+        optimizer.step()
+        scheduler.step()
+"""
+
+
+@pytest.mark.needs_torch
+def test_classes_that_a_library_changes_when_they_are_first_used(flor: Flor) -> None:
+    """torch puts a wrapper in the place of an optimizer's `step`. By hand: 0.5 twice and 0.25 twice, 1.5 less."""
+    pytest.importorskip("torch")
+    flor.write("train.py", OPTIMIZERS)
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", OPTIMIZERS + "        print('@@', fold, step, weight.item())\n")
+    done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="fold=2:4")
+    lines = [f"@@ {f} {n} {f + 3 - less}\n" for f in (2, 3) for n, less in enumerate((0.5, 1.0, 1.25, 1.5))]
+    assert (done.returncode, done.stdout, done.stderr) == (0, "".join(lines), "")

@@ -120,7 +120,7 @@ class Program:
         )
         if diff is not None and added and not self.ordinary:
             self._recorded[name] = diff.old_tree
-        lines = {line for node in added for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+        lines = {line for node in added for line in _lines_of(node)}
         return info, self._compiled(tree, path, name), lines
 
     def _compiled(self, tree: ast.Module, path: str, name: str) -> CodeType:
@@ -238,6 +238,12 @@ class Program:
     def places(self, name: str, code: CodeType) -> Iterator[tuple[tuple[Any, ...], CodeType]]:
         """The code objects of a module by place. What was added since the record has none, nor has what we put in."""
         return places_in(code, name, self._added_lines.get(name, set()))
+
+
+def _lines_of(stmt: ast.stmt) -> range:
+    """Its lines, from its first decorator on: there the code of a decorated function begins."""
+    first = min(node.lineno for node in (stmt, *getattr(stmt, "decorator_list", ())))
+    return range(first, (stmt.end_lineno or 0) + 1)
 
 
 def places_in(

@@ -1,8 +1,13 @@
-"""The user's classes: data attributes of those that the program defines once, all of those born inside a loop."""
+"""The user's classes: their attributes, methods included, since a program can put others in their place.
+
+What was added since the record is no state: a method that a probe calls.
+"""
 
 from __future__ import annotations
 
 import abc
+import operator
+import sys
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,7 +17,7 @@ from .base import Kind, Registry
 
 if TYPE_CHECKING:
     from ..restore import Loader
-    from ..scan import Scan
+    from ..scan import Environment, Scan
 
 METACLASSES = (type, abc.ABCMeta)
 OF_THE_CLASS = {"__dict__", "__weakref__", "_abc_impl"}  # made with every class
@@ -26,19 +31,13 @@ OF_ENUMS_AND_TUPLES = {
     "_field_defaults",
 }
 OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
-DEFINITIONS = (
-    types.FunctionType,
-    types.MemberDescriptorType,
-    types.GetSetDescriptorType,
-    property,
-    staticmethod,
-    classmethod,
-    types.WrapperDescriptorType,
-)
+DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+WRAPPERS = (staticmethod, classmethod)
+DEFINITIONS = (types.FunctionType, property, *WRAPPERS, *DESCRIPTORS)
 
 
 class Class(Kind):
-    """Which attributes of a class are state: data. Of a class that no import finds also what its body defines."""
+    """Its attributes: data and methods. A class that no import finds is made with them."""
 
     name, how = "class", "in place"
 
@@ -76,17 +75,19 @@ class Class(Kind):
 
         if not scan.keeps_class(obj):
             return (), (), ()
+        if is_importable(obj):
+            return attributes_of(obj, scan.environment), (), tuple(carried(obj))
         data = tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value, obj))
-        return data, () if is_importable(obj) else definitions(obj), tuple(carried(obj))
+        return data, definitions(obj), tuple(carried(obj))
 
     def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
         data, body, attributes = content
-        wanted = dict(data)
-        for name, value in list(vars(obj).items()):
-            if is_class_data(name, value, obj) and name not in wanted:
+        wanted = {**dict(body), **dict(data)}
+        for name, _ in attributes_of(obj, loader.environment):
+            if name not in wanted:
                 type.__delattr__(obj, name)
-        for name, value in {**dict(body), **wanted}.items():
-            if vars(obj).get(name, obj) is not value:
+        for name, value in wanted.items():
+            if not is_same(vars(obj).get(name, obj), value):
                 type.__setattr__(obj, name, value)
         now = dict(carriers(obj))
         for name, values in attributes:
@@ -95,6 +96,38 @@ class Class(Kind):
                 for each in own:
                     del now[name][each]
                 now[name].update(values)
+
+
+def attributes_of(cls: type, environment: Environment) -> tuple[tuple[str, Any], ...]:
+    """Its data and its methods, less those that were added since the record."""
+    return tuple(
+        (name, value)
+        for name, value in vars(cls).items()
+        if is_class_data(name, value, cls)
+        or (is_definition(name, value) and not was_added(value, cls.__module__, environment))
+    )
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Properties and the like are made anew by a restore: one of the same functions is as good as another."""
+    if one is other or type(one) is not type(other):
+        return one is other
+    if type(one) in WRAPPERS:
+        return one.__func__ is other.__func__
+    return type(one) is property and all(map(operator.is_, functions_of(one), functions_of(other)))
+
+
+def functions_of(definition: Any) -> tuple[Any, ...]:
+    if isinstance(definition, property):
+        return definition.fget, definition.fset, definition.fdel
+    return (definition.__func__ if isinstance(definition, WRAPPERS) else definition,)
+
+
+def was_added(definition: Any, module: str, environment: Environment) -> bool:
+    """Whether it is of the module's own source, but has no place in the recorded one."""
+    source = getattr(sys.modules.get(module), "__file__", None)
+    codes = [each.__code__ for each in functions_of(definition) if isinstance(each, types.FunctionType)]
+    return any(code.co_filename == source and environment.code_key(code) is None for code in codes)
 
 
 def carriers(cls: type) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,6 +173,12 @@ def is_class_data(name: str, value: Any, owner: type) -> bool:
     if isinstance(value, types.FunctionType):
         return value.__qualname__ != f"{owner.__qualname__}.{name}"
     return not isinstance(value, DEFINITIONS)
+
+
+def is_definition(name: str, value: Any) -> bool:
+    """Whether a class attribute is a method or the like, which the program can put another in the place of."""
+    ours = isinstance(value, DEFINITIONS) and not isinstance(value, DESCRIPTORS)
+    return ours and name not in OF_ENUMS_AND_TUPLES and not name.startswith("_abc_")
 
 
 def register(registry: Registry) -> None:
