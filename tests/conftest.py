@@ -42,8 +42,15 @@ class Flor:
     home: Path
 
     def environ(self, **changes: str) -> dict[str, str]:
-        """This process's environment less its FLOR_* variables, with florhook importable."""
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("FLOR_")}
+        """This process's environment less its FLOR_* variables, with florhook importable.
+
+        Streams are buffered as Python does it by itself: what a buffer does to the record would not be seen otherwise.
+        """
+        ours = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("FLOR_") and name != "PYTHONUNBUFFERED"
+        }
         path = os.pathsep.join(filter(None, [str(ROOT / "src"), ours.get("PYTHONPATH")]))
         return {**ours, "PYTHONPATH": path, "FLOR_HOME": str(self.home), **changes}
 

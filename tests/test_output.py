@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import subprocess
 import sys
@@ -166,3 +167,43 @@ def test_nobody_reads_on(flor: Flor, workers: str) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == -signal.SIGPIPE
+
+
+MUCH = """
+    import sys
+
+    def work(n):
+        return sum(i * i for i in range(n)) % 97
+
+    for epoch in range(4):
+        for step in range(150):
+            print("epoch", epoch, "step", step, "é" * {width})
+        if {raw}:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(b"raw %d\\n" % epoch)
+            sys.stdout.buffer.flush()
+        print("end", epoch, work(epoch + 2000))
+"""
+ENCODINGS = ("utf-8", "ascii:backslashreplace")  # the latter writes other characters than were printed
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(("width", "raw"), [(1, False), (40, True), (9000, False)])
+def test_what_a_buffer_hands_on_later_is_in_the_record_once(
+    flor: Flor, width: int, raw: bool, encoding: str
+) -> None:
+    """Into a pipe Python collects 8 KB before it writes, and then all but the last text."""
+    environ = {"PYTHONIOENCODING": encoding, "FLOR_EPSILON": "inf"}
+    flor.write("s.py", MUCH.format(width=width, raw=raw))
+    plain = flor.python("s.py", **environ)
+    assert flor("s.py", **environ).stdout == plain.stdout
+    lines = [f"epoch {epoch} step {step}" for epoch in range(4) for step in range(150)]
+    logged = flor("logs", "--json", PYTHONIOENCODING="utf-8").stdout
+    texts = [json.loads(line)["text"] for line in logged.splitlines()]
+    assert [text.rstrip("é ") for text in texts if text.startswith("epoch")] == lines
+    probe = "print('@@', epoch)"
+    flor.write("s.py", MUCH.format(width=width, raw=raw) + "        " + probe + "\n")
+    edited = flor.python("s.py", **environ)
+    shown = flor("s.py", FLOR_MODE="replay", FLOR_LOG="all", **environ)
+    assert (shown.stdout, shown.returncode) == (edited.stdout, 0)
+    assert "where it had printed" not in shown.stderr
