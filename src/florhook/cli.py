@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from . import __version__
+from .descriptors import fill_standard_ones
 from .errors import FlorError, StoreError, UsageError
 from .hash_seed import HASH_SEED, pin_hash_seed
 from .launch import Target, exit_status, run_plainly
@@ -109,9 +110,11 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
         raise UsageError("no program was named; see python -m florhook --help")
     if rest[0] in SUBCOMMANDS and not _is_program(rest[0]):
         _tell_problem(settings)
+        fill_standard_ones()
         try:
             _subcommand(settings, rest)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except BrokenPipeError:  # nobody reads on: `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise SystemExit(1) from None
@@ -183,6 +186,8 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
         if HASH_SEED in os.environ and not OURS & os.environ.keys():
             pin_hash_seed()  # `pin_early` did not know of a mode in pyproject.toml: the variables are as they were
         _tell_problem(settings)
+    if settings.mode == "replay" and not OURS & os.environ.keys():
+        fill_standard_ones()
     if os.environ.get("FLORHOOK_TASK"):
         from .replay.worker import run_worker
 

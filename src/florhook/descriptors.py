@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 HIGH = 512
+STANDARD = 3  # below it are stdin, stdout and stderr
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def high_copy(descriptor: int) -> int:
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
     except OSError:  # so many descriptors are not allowed here
-        return os.dup(descriptor)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STANDARD)
 
 
 def moved_up(descriptor: int) -> int:
@@ -37,3 +38,15 @@ def moved_up(descriptor: int) -> int:
     moved = high_copy(descriptor)
     os.close(descriptor)
     return moved
+
+
+def fill_standard_ones() -> None:
+    """Lets those of stdin, stdout and stderr that are closed lead nowhere.
+
+    Else the next file that is opened gets the number, and a process that is started takes it for its stream.
+    """
+    for number in range(STANDARD):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free

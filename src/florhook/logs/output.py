@@ -17,9 +17,9 @@ Sink = Callable[[str], object]
 class Tee:
     """Passes everything written to `sys.stdout` on, less the first `skip` characters, and tells `sink` all of it.
 
-    The text layer hands to the binary one what was counted already, not always when it was written and not as a whole:
-    of more than 8 KB into a pipe or a file, all but the last text comes first. Only from where it is called can be known
-    whose the bytes are: what they say may be encoded otherwise, or be equal by chance.
+    The text layer hands to the binary one what was counted already, not always when it was written and not as a
+    whole: of more than 8 KB into a pipe or a file, all but the last text comes first. Whose the bytes are is known by
+    who is at work: what they say may be encoded otherwise, or be equal by chance.
     """
 
     def __init__(self, sink: Sink, skip: int = 0) -> None:

@@ -90,11 +90,12 @@ class Recording:
 
     def _open(self, home: Path, run: RunRow, max_bytes: int | None) -> None:
         self._far = (home, run) if run.rank == 0 and is_remote(home) else None
-        lock = prepare(home, run.id)
+        # Where stdin is closed, one of these would have its number, and the writer nothing but its own stdin there.
+        lock = moved_up(prepare(home, run.id))
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            ours, theirs = map(_out_of_the_way, socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
             with theirs:
-                self._channel = Channel(_out_of_the_way(ours))
+                self._channel = Channel(ours)
                 start_writer(home, theirs, lock)
         finally:
             os.close(lock)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from florhook.descriptors import moved_up
+
 # Niceness comes first: the imports already compete with the program's own start.
 _BOOTSTRAP = (
     "import os, sys; os.nice(19); sys.path += sys.argv[5:]; "
@@ -55,7 +57,7 @@ def run_detached(command: list[str], fds: Sequence[int] = ()) -> None:
 def _own_pidfd() -> int:
     # End of file on the socket may be late, as processes forked by C code hold it too; this cannot be.
     try:
-        return os.pidfd_open(os.getpid())
+        return moved_up(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
         return -1
 

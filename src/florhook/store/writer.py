@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sqlite3
+import stat
 import time
 import traceback
 from array import array
@@ -370,7 +371,10 @@ def _offer_to_oom_killer() -> None:
 
 
 def _remove_lock(fd: int) -> None:
+    """By its path of now, since the store may have been moved; nothing that is no lock of a run."""
     try:
-        Path(f"/proc/self/fd/{fd}").readlink().unlink()
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if stat.S_ISREG(os.fstat(fd).st_mode) and path == homes.lock_path(path.parent.parent, path.stem):
+            path.unlink()
     except OSError:
         pass
