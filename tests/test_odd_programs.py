@@ -62,6 +62,53 @@ PROGRAMS = {
             counts.append(n)
         #P print("@@", counts)
     """,
+    "prints in loops of threads, one for each epoch": """
+        import queue, threading
+        tasks, done = queue.Queue(), []
+        def worker():
+            while True:
+                task = tasks.get()
+                if task is None:
+                    break
+                done.append(task * 2)
+                #P print("@@ task", task)
+            for item in done[-2:]:
+                #P print("@@ item", item)
+                pass
+        for epoch in range(4):
+            thread = threading.Thread(target=worker)
+            thread.start()
+            for step in range(3):
+                tasks.put(epoch * 10 + step)
+            tasks.put(None)
+            thread.join()
+            print(epoch, sum(done), sum(n * n for n in range(3000)))
+    """,
+    "prints of a thread that begins in one epoch and ends in another": """
+        import threading
+        turns, taken, log = threading.Semaphore(0), threading.Semaphore(0), []
+        def worker():
+            #P print("@@ begin")
+            turns.acquire()
+            for turn in range(2):
+                log.append(turn)
+                #P print("@@ turn", turn)
+                taken.release()
+                turns.acquire()
+            #P print("@@ end")
+        for epoch in range(8):
+            if epoch == 1:
+                thread = threading.Thread(target=worker, name="worker")
+                thread.start()
+            if epoch in (3, 4):
+                turns.release()
+                taken.acquire()
+            if epoch == 6:
+                turns.release()
+                thread.join()
+                del thread
+            print(epoch, len(log), sum(n * n for n in range(3000)))
+    """,
     "a loop that nobody counts": """
         total = 0
         for n in range(5):

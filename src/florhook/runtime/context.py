@@ -104,6 +104,7 @@ class Tracker:
         if parent is not None:
             parent.marks |= before
         context = self._place(site_id, frame, parent)
+        context.marks = self.marks_of_others()
         # it ran around its iterations, not in one
         context.total = 1 << MARK_BITS * self.program.site_marks[site_id]
         return context
@@ -176,12 +177,17 @@ class Tracker:
 
     def end_marks(self, context: Context) -> int:
         """What ran in the iteration that ends."""
-        marks = context.marks | harvest()
+        others = self.marks_of_others()
+        marks = context.marks | harvest() | others
         if context.blind:
             marks, context.blind = self.program.with_loops_inside(marks), False
         context.total |= marks
-        context.marks = 0
+        context.marks = others  # for the next iteration as well, in which they may end
         return marks
+
+    def marks_of_others(self) -> int:
+        """What other threads are running now, of interest to the recorder."""
+        return 0
 
     def _drop_stale(self, site_id: int, frame: FrameType) -> None:
         """Contexts that a return or an exception left: the iterator of a `for` told us, the others have none."""

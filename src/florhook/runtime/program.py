@@ -13,7 +13,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ..hook.quiet import without_syntax_warnings
-from ..hook.rewrite import rewrite
+from ..hook.rewrite import PROBE, rewrite
 from ..hook.sites import Instrumented, Site
 from . import compiled, probes
 
@@ -170,6 +170,13 @@ class Program:
                     found |= 1 << MARK_BITS * inner
             self._with_inside[marks] = found
         return found
+
+    def marks_in(self, code: CodeType) -> int:
+        """A bitmask of the marks that the code sets: that of the function."""
+        if PROBE not in code.co_names:
+            return 0
+        numbers = [int(name[1:]) for name in code.co_names if name[:1] == "m" and name[1:].isdecimal()]
+        return sum(1 << MARK_BITS * number for number in numbers if number < len(probes.marks))
 
     def place(self, site: Site) -> str:
         """File and line of a loop, for messages."""

@@ -38,7 +38,7 @@ from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
 from .roots import roots
-from .threads import running_threads
+from .threads import marks_of_others, running_threads
 
 if TYPE_CHECKING:
     from .agreement import Agreement
@@ -190,12 +190,10 @@ class Recorder(Tracker):
         frame: FrameType | None = None,
     ) -> Any:
         try:
-            if (
-                compiled.is_compiling()
-                or self.asleep
-                or not self.active
-                or threading.get_ident() != self.main_thread
-            ):
+            if compiled.is_compiling() or self.asleep or not self.active:
+                return iterable
+            if threading.get_ident() != self.main_thread:
+                self._ran_elsewhere(site)
                 return iterable
             if (
                 self.quick.get((site, self.stack[-1].site_id if self.stack else -1), 0) > 0
@@ -224,12 +222,16 @@ class Recorder(Tracker):
         try:
             if compiled.is_compiling() or self.asleep:
                 return
-            if self.active and threading.get_ident() == self.main_thread:
-                frame = frame or sys._getframe(1)
-                if self._is_quick(site, frame):
-                    self.push_quick(site, frame)
-                else:
-                    self._open(site, frame, None, cells)
+            if not self.active:
+                return
+            if threading.get_ident() != self.main_thread:
+                self._ran_elsewhere(site)
+                return
+            frame = frame or sys._getframe(1)
+            if self._is_quick(site, frame):
+                self.push_quick(site, frame)
+            else:
+                self._open(site, frame, None, cells)
         except RecursionError:
             return
         except Exception as error:
@@ -312,6 +314,13 @@ class Recorder(Tracker):
             self.logged.seconds += seconds
 
     # The life of a loop --------------------------------------------------------------------------------------
+
+    def _ran_elsewhere(self, site: int) -> None:
+        """Loops of other threads are not recorded; that they ran in an iteration of the main thread's is."""
+        probes.marks[self.program.site_marks[site]][0] = True
+
+    def marks_of_others(self) -> int:
+        return marks_of_others(self.program)
 
     def _knows_its_place(self) -> bool:
         """Whether the innermost context is the one around, for certain, without asking for a frame."""

@@ -6,6 +6,10 @@ import sys
 import threading
 from collections.abc import Collection
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .program import Program
 
 
 def running_threads(user_modules: Collection[str]) -> list[str]:
@@ -33,3 +37,16 @@ def _is_in(frame: FrameType | None, user_modules: Collection[str]) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def marks_of_others(program: Program) -> int:
+    """Of the functions that other threads are in, and of the loops there: they go on and call nothing that says so."""
+    if threading.active_count() == 1:
+        return 0
+    own, marks = threading.get_ident(), 0
+    for thread, top in sys._current_frames().items():
+        frame: FrameType | None = top if thread != own else None
+        while frame is not None:
+            marks |= program.marks_in(frame.f_code)
+            frame = frame.f_back
+    return program.with_loops_inside(marks) if marks else 0
