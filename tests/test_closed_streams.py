@@ -1,4 +1,4 @@
-"""Programs whose stdin, stdout or stderr is closed, as those of daemons are: no file of ours gets the number."""
+"""Programs whose stdin, stdout or stderr is closed, as those of daemons are, or that may open few files."""
 
 from __future__ import annotations
 
@@ -61,3 +61,27 @@ def test_only_a_lock_of_a_run_is_removed(tmp_path: Path) -> None:
         with path.open() as file:
             _remove_lock(file.fileno())
     assert (lock.exists(), other.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("limit", [24, 64])
+def test_few_descriptors_are_enough_for_a_replay(flor: Flor, limit: int) -> None:
+    """As few as a machine may allow (`ulimit -n`)."""
+    flor.write("s.py", PROGRAM)
+    assert flor("s.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("s.py", PROGRAM + "        print('@@', epoch, x)\n")
+    shell = ["/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", sys.executable, "-m", "florhook", "s.py"]
+    for workers in ("1", "2"):
+        shown = run(shell, flor.folder, flor.environ(FLOR_MODE="replay", FLOR_WORKERS=workers))
+        assert (shown.stdout, shown.returncode) == (
+            "".join(f"@@ {epoch} {value}\n" for epoch, value in enumerate(VALUES)),
+            0,
+        ), shown.stderr
+
+
+def test_a_replay_by_several_workers_leaves_nothing_open(flor: Flor) -> None:
+    """Python's development mode would warn of it on stderr."""
+    flor.write("s.py", PROGRAM)
+    assert flor("s.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("s.py", PROGRAM + "        print('@@', epoch, x)\n")
+    shown = flor("s.py", FLOR_MODE="replay", FLOR_WORKERS="2", PYTHONDEVMODE="1")
+    assert (shown.returncode, shown.stderr) == (0, "")

@@ -1,8 +1,11 @@
 """`python -m florhook`."""
 
-from .hash_seed import pin_early
+from .shadows import hide_folder
 
 if __name__ == "__main__":
+    hide_folder()
+    from .hash_seed import pin_early
+
     pin_early()  # it may start this process anew: nothing is imported before
     from .cli import main
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from . import __version__
 from .descriptors import fill_standard_ones
-from .errors import FlorError, StoreError, UsageError
+from .errors import FlorError, RefusedError, StoreError, UsageError
 from .hash_seed import HASH_SEED, pin_hash_seed
-from .launch import Target, exit_status, run_plainly
+from .launch import Target, exit_status, folder_of, run_plainly
 from .settings import Settings, from_sources
+from .shadows import clashes, forget
 
 VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
@@ -180,6 +181,19 @@ def run_target(target: Target, settings: Settings | None = None) -> None:
     """Run a program in the mode that the settings say. Returns or raises SystemExit as the program ends."""
     if settings is None:
         settings = from_sources(os.environ, {}, Path.cwd())
+    if settings.mode == "off" or not (taken := clashes(folder_of(target))):
+        _run(target, settings)
+        return
+    place = os.path.join(folder_of(target), taken[0])
+    reason = f"{place} has the name of a module that florhook needs itself: give it another name"
+    if settings.mode != "record":
+        raise RefusedError(reason)
+    _say(f"{reason}; the program runs without being recorded")
+    forget(taken)
+    run_plainly(target)
+
+
+def _run(target: Target, settings: Settings) -> None:
     if settings.remote is not None:
         _reach(settings, reading=settings.mode in ("replay", "resume"))
     if settings.mode != "record":

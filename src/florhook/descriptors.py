@@ -13,7 +13,8 @@ STANDARD = 3  # below it are stdin, stdout and stderr
 
 @contextlib.contextmanager
 def low_ones_reserved(count: int = 64) -> Iterator[None]:
-    """What is opened inside gets a number above the lowest `count` that are free."""
+    """What is opened inside gets a number above the lowest `count` that are free; fewer where few are allowed."""
+    count = min(count, os.sysconf("SC_OPEN_MAX") // 4)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     reserved = [nowhere]
     try:

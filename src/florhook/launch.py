@@ -27,6 +27,7 @@ from importlib.util import MAGIC_NUMBER
 
 from florhook import frames
 from florhook.hook.finder import InstrumentingLoader, WarnedBefore, report
+from florhook.shadows import show_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -289,8 +290,16 @@ def script_folder(script: str) -> str:
     return os.path.dirname(os.path.realpath(script))
 
 
+def folder_of(target: Target) -> str:
+    """Where the program's own modules are looked for first; "" for the working folder."""
+    if target.kind != "script":
+        return ""
+    return target.value if os.path.isdir(target.value) else script_folder(target.value)
+
+
 def set_path0(folder: str, always: bool = False) -> None:
     """Replaces the entry that `python -m florhook` got; with -P or -I only a folder or zip file gets one."""
+    show_folder()
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[:1] = [folder]
     elif always and sys.path[:1] != [folder]:

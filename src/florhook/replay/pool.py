@@ -150,6 +150,7 @@ class Pool:
     def _is_gone(self, hand: Hand) -> None:
         hand.process.wait()
         self._selector.unregister(hand.sock)
+        hand.sock.close()
         self._hands.remove(hand)
         last = len(self.items) - 1
         if "refused" in hand.report:
