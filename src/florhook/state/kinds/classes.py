@@ -76,15 +76,16 @@ class Class(Kind):
         if not scan.keeps_class(obj):
             return (), (), ()
         if is_importable(obj):
-            return attributes_of(obj, scan.environment), (), tuple(carried(obj))
+            return attributes_of(obj, scan.environment), None, tuple(carried(obj))
         data = tuple((name, value) for name, value in vars(obj).items() if is_class_data(name, value, obj))
         return data, definitions(obj), tuple(carried(obj))
 
     def apply(self, obj: type, content: tuple[Any, ...], loader: Loader) -> None:
         data, body, attributes = content
-        wanted = {**dict(body), **dict(data)}
-        for name, _ in attributes_of(obj, loader.environment):
-            if name not in wanted:
+        wanted = {**dict(body or ()), **dict(data)}
+        for name, value in attributes_of(obj, loader.environment):
+            # Runs of before methods were state have () for the body, and none among the data.
+            if name not in wanted and (body is None or is_class_data(name, value, obj)):
                 type.__delattr__(obj, name)
         for name, value in wanted.items():
             if not is_same(vars(obj).get(name, obj), value):

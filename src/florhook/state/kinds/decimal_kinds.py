@@ -29,9 +29,9 @@ class DecimalContext(Kind):
         return numbers, tuple(s for s, on in obj.traps.items() if on)
 
     def apply(self, obj: decimal.Context, content: Any, loader: Loader) -> None:
-        numbers, traps = content
+        numbers, *flags, traps = content  # runs of before have the flags there
         obj.prec, obj.rounding, obj.Emin, obj.Emax, obj.capitals, obj.clamp = numbers
-        for signals, on in ((obj.flags, loader.hint() or ()), (obj.traps, traps)):
+        for signals, on in ((obj.flags, loader.hint() or (flags[0] if flags else ())), (obj.traps, traps)):
             for signal in signals:
                 signals[signal] = signal in on
 
