@@ -100,12 +100,16 @@ class Class(Kind):
 
 
 def attributes_of(cls: type, environment: Environment) -> tuple[tuple[str, Any], ...]:
-    """Its data and its methods, less those that were added since the record."""
+    """Its data and its methods, less those that were added since the record or that nothing can make anew."""
     return tuple(
         (name, value)
         for name, value in vars(cls).items()
         if is_class_data(name, value, cls)
-        or (is_definition(name, value) and not was_added(value, cls.__module__, environment))
+        or (
+            is_definition(name, value)
+            and not was_added(value, cls.__module__, environment)
+            and all(map(runs_in_a_module, functions_of(value)))
+        )
     )
 
 
@@ -129,6 +133,14 @@ def was_added(definition: Any, module: str, environment: Environment) -> bool:
     source = getattr(sys.modules.get(module), "__file__", None)
     codes = [each.__code__ for each in functions_of(definition) if isinstance(each, types.FunctionType)]
     return any(code.co_filename == source and environment.code_key(code) is None for code in codes)
+
+
+def runs_in_a_module(function: Any) -> bool:
+    """Whether a function has a module's globals. Those of a named tuple have a dictionary of their own."""
+    if not isinstance(function, types.FunctionType):
+        return True
+    space = function.__globals__
+    return space is vars(sys.modules.get(str(space.get("__name__")), object))
 
 
 def carriers(cls: type) -> Iterator[tuple[str, dict[str, Any]]]:
