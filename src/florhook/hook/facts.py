@@ -7,7 +7,8 @@ have a scope of their own; what a decorator does, it does outside. The last ones
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -25,9 +26,10 @@ class Fact:
     CALLS = 64  # calls, imports, `with`, classes
     NONLOCAL_BELOW = 128
     REMAINDER = 256  # `%`, with text on its left an operation that the compiler moves
+    WARNED_OF = 512  # what the compiler may warn of, each time that it sees it
 
 
-BELOW = Fact.CALLS | Fact.NONLOCAL_BELOW | Fact.REMAINDER
+BELOW = Fact.CALLS | Fact.NONLOCAL_BELOW | Fact.REMAINDER | Fact.WARNED_OF
 OF_TYPE: dict[type, int] = {
     ast.Yield: Fact.SUSPENDS,
     ast.YieldFrom: Fact.SUSPENDS,
@@ -51,6 +53,7 @@ OF_TYPE: dict[type, int] = {
     ast.Import: Fact.CALLS,
     ast.ImportFrom: Fact.CALLS,
 }
+NAMED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 NO_NODES = {
     "ctx",
     "op",
@@ -99,8 +102,9 @@ class Facts:
         facts = {}
         for number in range(len(nodes) - 1, 0, -1):
             mask, node = masks[number], nodes[number]
-            if type(node) in (ast.BinOp, ast.AugAssign) and type(node.op) is ast.Mod:  # type: ignore[attr-defined]
-                mask |= Fact.REMAINDER
+            look = _LOOK.get(type(node))
+            if look is not None:
+                mask |= look(node)
             if mask:
                 facts[id(node)] = mask
                 if isinstance(node, SCOPES):
@@ -115,3 +119,37 @@ class Facts:
     def of(self, node: ast.AST) -> int:
         """What holds of a node and everything in it; of a function, what holds inside."""
         return self._facts.get(id(node), 0)
+
+
+def _of_operation(node: Any) -> int:
+    return Fact.REMAINDER if type(node.op) is ast.Mod else 0
+
+
+def _of_comparison(node: Any) -> int:
+    """`x is None` is never warned of, `x is 1` is."""
+    if not any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+        return 0
+    operands = [node.left, *node.comparators]
+    plain = all(isinstance(each, NAMED) or _is_none(each) for each in operands)
+    return 0 if plain else Fact.WARNED_OF
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _of_call(node: Any) -> int:
+    return 0 if isinstance(node.func, NAMED) else Fact.WARNED_OF
+
+
+def _of_subscript(node: Any) -> int:
+    return 0 if isinstance(node.value, NAMED) else Fact.WARNED_OF
+
+
+_LOOK: dict[type, Callable[[Any], int]] = {
+    ast.BinOp: _of_operation,
+    ast.AugAssign: _of_operation,
+    ast.Compare: _of_comparison,
+    ast.Call: _of_call,
+    ast.Subscript: _of_subscript,
+}

@@ -19,7 +19,17 @@ Recording, a loop and a function become
         __flor__.m3[0] = True
         BODY
 
-(the lambda only where closures share variables with the loop's function). Replaying, a loop becomes
+(the lambda only where closures share variables with the loop's function), and a statement that calls something,
+directly in the body of a loop
+
+    if __flor__.h9:                      # once it is known to take long
+        __flor__.begin(9)
+        STATEMENT
+        __flor__.end(9)
+    else:
+        STATEMENT
+
+Replaying, a loop becomes
 
     __flor__.open(7, ITERABLE, lambda: (cell, ...))      # a while has no ITERABLE
     while __flor__.segment(7):                           # one turn for each stretch that the plan executes
@@ -34,27 +44,36 @@ Recording, a loop and a function become
         ORELSE
     __flor__.leave(7)
 
+a statement after which the run left a checkpoint
+
+    if __flor__.executes(9):
+        STATEMENT
+    else:                                                # as in a loop
+        if __flor__.has(-10, 0): name = __flor__.value(-10, 0)
+        else: name = None; del name
+    __flor__.after(9)
+
 and each hindsight statement stands in `with __flor__.hindsight:`.
 
 Things that don't work: names of ours in the user's scopes (they show in `locals()`), moving a body into a
 function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks), one
 list for all marks (torch.compile watches every item of a list that it stores into, and compiles again whenever another
-function ran).
+function ran), a test before and one after each statement (that takes twice as long as one test).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from opcode import opmap
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import TypeVar
 
 from ..dataclass import dataclass, field
 from .conditions import condition, fixed_labels, guarded, guards_of
 from .facts import SCOPES, Fact, Facts, FunctionNode
 from .quiet import without_syntax_warnings
-from .sites import Instrumented, Site
+from .sites import FOR, STATEMENT, WHILE, Instrumented, Site, statement_key
 
 LoopNode = ast.For | ast.While
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
@@ -69,6 +88,13 @@ PLAIN_STATEMENTS = (
     ast.Import,
     ast.ImportFrom,
 )
+SIMPLE = (
+    ast.Expr,
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+)  # of which a statement that takes long may be one
+QUICK_CALLS = {"abs", "append", "float", "getattr", "int", "isinstance", "len", "print", "str"}
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
 PROBE = "__flor__"
 NO_LINE = -1
@@ -88,14 +114,18 @@ def rewrite(
     first_site: int = 0,
     first_mark: int = 0,
     loops: bool = True,
+    statements: Mapping[ast.AST, str] | None = MappingProxyType({}),
+    first_statement: int = 0,
 ) -> Instrumented:
     """Instrument `tree` in place. `added` are its hindsight statements; ids count up from the given firsts.
 
-    Without `loops`, functions get their marks, and loops stay as they are.
+    Without `loops`, functions get their marks, and loops stay as they are. `statements` are those that may take long,
+    with their keys; None: all that have the form for it.
     """
     writer = _Writer(
         tree, module, path, replaying, {id(node) for node in added}, first_site, first_mark, loops
     )
+    writer.chosen, writer.first_statement = statements, first_statement
     writer.run()
     return Instrumented(
         module,
@@ -105,6 +135,7 @@ def rewrite(
         tuple(writer.probes),
         tuple(sorted(writer.left_alone)),
         tuple(writer.ends_early),
+        tuple(writer.statements),
     )
 
 
@@ -152,6 +183,8 @@ class _Body:
     compiled: bool = False  # by others, with all that is nested in it
     guards: tuple[ast.expr, ...] = ()  # tests that hold here, from the innermost site inwards
     fixed: frozenset[str] = frozenset()  # variables of that site which only its header binds
+    loop: str = ""  # the key of that site, if this is run in each of its iterations
+    holder: ast.stmt | None = None  # whose suite it is
 
 
 class _Writer:
@@ -181,7 +214,11 @@ class _Writer:
         self.probes: list[tuple[str, int, str]] = []
         self.left_alone: list[tuple[int, str]] = []  # line of a loop that is no site, and why
         self.ends_early: list[str] = []
+        self.chosen: Mapping[ast.AST, str] | None = None
+        self.first_statement = 0
+        self.statements: list[Site] = []
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
+        self.long_ones: dict[int, int] = {}  # id of a statement's node -> its number
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
         self.facts = Facts(tree, added)
         self.plain = _compiled_plainly(tree, path, replaying, self.facts)
@@ -207,10 +244,13 @@ class _Writer:
 
     def _visit(self, body: _Body) -> list[_Body]:
         inner: list[_Body] = []
-        for node in body.statements:
+        for index, node in enumerate(body.statements):
             if id(node) in self.added:
                 test = condition([*body.guards, *guarded(node)], body.fixed)
                 self.probes.append((body.place, node.lineno, test))
+            elif isinstance(node, SIMPLE):
+                if body.loop and body.scope is not None:
+                    self._long_one(node, body, body.scope, index)
             elif isinstance(node, FunctionNode):
                 inner.append(self._function(node, body))
             elif isinstance(node, ast.ClassDef):
@@ -223,16 +263,29 @@ class _Writer:
         return inner
 
     def _compound(self, node: ast.stmt, body: _Body) -> Iterator[_Body]:
-        place, guards, fixed = body.place, body.guards, body.fixed
+        place, guards, fixed, loop = body.place, body.guards, body.fixed, body.loop
         if isinstance(node, LoopNode) and body.scope is not None:
             key = self._loop(node, body.scope, place)
+            loop = key or ""
             if key is not None:
                 place, guards, fixed = key, (), frozenset(self._fixed(node))
         elif isinstance(node, (ast.For, ast.While, ast.AsyncFor)):
             self.left_alone.append((node.lineno, _why_outside(node, body.compiled)))
         for suite in _suites(node):  # an `else` belongs to its loop, which is left only after it
             inside = (*guards, *guards_of(node, suite))
-            yield _Body(suite, body.scope, body.qual, place, body.class_name, body.compiled, inside, fixed)
+            repeated = "" if isinstance(node, LoopNode) and suite is node.orelse else loop
+            yield _Body(
+                suite,
+                body.scope,
+                body.qual,
+                place,
+                body.class_name,
+                body.compiled,
+                inside,
+                fixed,
+                repeated,
+                node,
+            )
 
     def _fixed(self, node: LoopNode) -> set[str]:
         if not self.added or not isinstance(node, ast.For):
@@ -262,24 +315,44 @@ class _Writer:
             self.left_alone.append((node.lineno, hindrance))
             return None
         key = f"{self.module}:{scope.name}:{number}"
-        names: set[str] = set()
-        if scope.is_function and self.replaying:
-            names = {_mangled(name, scope.class_name) for name in _bound_names(node)}
-            names = (names | scope.rebound_by_closures) - scope.global_names
-        kind = "for" if isinstance(node, ast.For) else "while"
+        kind = FOR if isinstance(node, ast.For) else WHILE
         parts = [*node.body, *([node.test] if isinstance(node, ast.While) else [])]
         tight = not any(self.facts.of(part) & Fact.CALLS and id(part) not in self.added for part in parts)
         self.loops[id(node)] = self.first_site + len(self.sites)
         outer = place if place in self.keys else ""
-        # Restored in this order, a function's variables have the places that they have plainly.
-        ordered = sorted(names, key=lambda name: (scope.order.get(name, len(scope.order)), name))
-        site = Site(key, node.lineno, kind, tuple(ordered), scope.cells, _labels(node), tight, outer)
+        names = self._restored_names(node, scope)
+        site = Site(key, node.lineno, kind, names, scope.cells, _labels(node), tight, outer)
         self.sites.append(site)
         self.keys.add(key)
         self.marks.append(key)
         if self.added:
             self._end_early(node, self.loops[id(node)], key)
         return key
+
+    def _restored_names(self, node: ast.stmt, scope: _Scope) -> tuple[str, ...]:
+        """The function's variables that a restore assigns to, in an order in which they have their plain places."""
+        if not (scope.is_function and self.replaying):
+            return ()
+        names = {_mangled(name, scope.class_name) for name in _bound_names(node)}
+        names = (names | scope.rebound_by_closures) - scope.global_names
+        return tuple(sorted(names, key=lambda name: (scope.order.get(name, len(scope.order)), name)))
+
+    def _long_one(self, node: ast.stmt, body: _Body, scope: _Scope, index: int) -> None:
+        """Number a statement that may take long."""
+        if self.chosen is not None and node not in self.chosen:
+            return
+        facts = self.facts.of(node)
+        if not facts & Fact.CALLS or facts & (Fact.SUSPENDS | Fact.WARNED_OF):
+            return
+        if self.chosen is None:
+            if _is_quick(node, self.facts) or not _begins_a_line(node, body.statements, index, body.holder):
+                return
+            key = statement_key(self.module, scope.name, node.lineno, node.col_offset)
+        else:
+            key = self.chosen[node]
+        self.long_ones[id(node)] = self.first_statement + len(self.statements)
+        names = self._restored_names(node, scope)
+        self.statements.append(Site(key, node.lineno, STATEMENT, names, outer=body.loop))
 
     def _new_mark(self, qual: str) -> int:
         self.marks.append(f"{self.module}:{qual}")
@@ -309,11 +382,21 @@ class _Writer:
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         if id(node) in self.added:
             return [_hindsight(node)] if self.replaying else [node]
+        if isinstance(node, SIMPLE):
+            return self._simple(node)
         number = self.loops.get(id(node))
         if number is None or not isinstance(node, LoopNode):
             return [node]
         site = self.sites[number - self.first_site]
         return _replayed(node, number, site) if self.replaying else _recorded(node, number, site)
+
+    def _simple(self, node: ast.stmt) -> list[ast.stmt]:
+        number = self.long_ones.get(id(node))
+        if number is None:
+            return [node]
+        if self.replaying:
+            return _executed(node, number, self.statements[number - self.first_statement])
+        return [_looked_at(node, number)]
 
     def _end_early(self, node: LoopNode, number: int, key: str) -> None:
         """Where an iteration begins with hindsight and has no more of it, ask whether the rest of it is needed."""
@@ -365,6 +448,19 @@ def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     return [*out, _after("leave", number)]
 
 
+def _looked_at(node: ast.stmt, number: int) -> ast.stmt:
+    """On the statement's own line, or on none where that would be one more step of a debugger's."""
+    at = node if node.lineno == node.end_lineno else NOWHERE
+    begin, end = (_at(ast.Expr(_call(name, number, at)), at) for name in ("begin", "end"))
+    return _at(ast.If(_attribute(f"h{number}", at), [begin, node, end], [node]), at)
+
+
+def _executed(node: ast.stmt, number: int, site: Site) -> list[ast.stmt]:
+    restored = _assignments(-1 - number, site, node) or [_at(ast.Pass(), node)]
+    turn = ast.If(_call("executes", number, node), [node], restored)
+    return [_at(turn, node), _after("after", number)]
+
+
 def _as_iterated(node: ast.expr) -> ast.expr:
     """The compiler makes a tuple of a list of constants that a `for` iterates over, in one step of a debugger's."""
     if isinstance(node, ast.List) and all(map(_is_constant, node.elts)):
@@ -379,7 +475,12 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
-    """Assignments of the restored values; a name that was not bound then is unbound."""
+    body = _assignments(number, site, at)
+    return [_at(ast.If(_call("restoring", number, at), body, []), at)] if body else []
+
+
+def _assignments(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
+    """Of the restored values; a name that was not bound then is unbound."""
     body: list[ast.stmt] = []
     for index, name in enumerate(site.names):
         place = _at(ast.Constant(index), at)
@@ -388,7 +489,7 @@ def _restores(number: int, site: Site, at: ast.AST) -> list[ast.stmt]:
         unbind = ast.Delete([_at(ast.Name(name, ast.Del()), at)])
         test = _call("has", number, at, _at(ast.Constant(index), at))
         body.append(_at(ast.If(test, [_at(bind, at)], [_at(empty, at), _at(unbind, at)]), at))
-    return [_at(ast.If(_call("restoring", number, at), body, []), at)] if body else []
+    return body
 
 
 def _is_endless(node: ast.While) -> bool:
@@ -502,6 +603,40 @@ def _hindrance(node: LoopNode, facts: Facts) -> str | None:
             word = "global" if isinstance(inner, ast.Global) else "nonlocal"
             return f"it holds a {word} statement (line {inner.lineno})"
     return None
+
+
+def _is_quick(node: ast.stmt, facts: Facts) -> bool:
+    """Whether all that a statement calls is known to take no time."""
+    call = getattr(node, "value", None)
+    if not isinstance(call, ast.Call):
+        return False
+    func = call.func
+    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    parts = [*call.args, *(word.value for word in call.keywords)]
+    parts += [func.value] if isinstance(func, ast.Attribute) else []
+    parts += node.targets if isinstance(node, ast.Assign) else []
+    return name in QUICK_CALLS and not any(facts.of(part) & Fact.CALLS for part in parts)
+
+
+def _begins_a_line(node: ast.stmt, suite: list[ast.stmt], index: int, holder: ast.stmt | None) -> bool:
+    """Whether a statement is all on one line, or begins on a line of its own.
+
+    Else what is put in before it can stand on no line: a debugger would stop there once more.
+    """
+    if node.lineno == node.end_lineno:
+        return True
+    if index:
+        return suite[index - 1].end_lineno != node.lineno
+    return holder is None or node.lineno > _end_of_header(holder, suite)
+
+
+def _end_of_header(holder: ast.stmt, suite: list[ast.stmt]) -> int:
+    """The last line of what stands before a suite in its own clause."""
+    parts = [*getattr(holder, "handlers", ()), *getattr(holder, "cases", ())]
+    clause = next((part for part in parts if part.body is suite), holder)
+    heads = (each for each in ast.iter_child_nodes(clause) if not isinstance(each, (ast.stmt, *HOLDERS)))
+    lines = [getattr(each, "end_lineno", None) or 0 for each in heads]
+    return max([getattr(clause, "lineno", 0), *lines])
 
 
 def _why_outside(node: ast.stmt, compiled: bool) -> str:

@@ -19,8 +19,9 @@ class LoopPlan:
 
     loop: Loop
     runs: tuple[tuple[int, int], ...]  # iterations, from one to before another
-    restores: int  # here and in the loops inside
+    restores: int  # here, in the loops inside and after statements
     seconds: float
+    skipped: int = 0  # of these, instead of statements
 
     @property
     def iterations(self) -> int:
@@ -33,7 +34,7 @@ class Estimate:
 
     def __init__(self, record: Record, question: Question) -> None:
         self.record, self.question = record, question
-        self._restores = 0
+        self._restores = self._skipped = 0
 
     @cached_property
     def loops(self) -> list[LoopPlan]:
@@ -57,9 +58,9 @@ class Estimate:
         return self.around + sum(plan.seconds for plan in self.loops)
 
     def _plan(self, loop: Loop) -> LoopPlan:
-        self._restores = 0
+        self._restores = self._skipped = 0
         seconds, runs = self._of(loop)
-        return LoopPlan(loop, tuple(runs), self._restores, seconds)
+        return LoopPlan(loop, tuple(runs), self._restores, seconds, self._skipped)
 
     def _of(self, loop: Loop) -> tuple[float, list[tuple[int, int]]]:
         times = _Times(loop)
@@ -67,8 +68,7 @@ class Estimate:
         runs: list[tuple[int, int]] = []
         for step in steps_for(loop, self.question, () if loop.row.entry else set(loop.checkpoints)):
             if step.restore is not None:
-                self._restores += 1
-                seconds += RESTORE + sum(loop.checkpoints[step.restore].lengths) / RESTORE_RATE
+                seconds += self._restored(loop, step.restore)
                 at = max(at, step.restore)
             if step.restore != EXIT:
                 stop = loop.known if step.stop is None else step.stop
@@ -78,12 +78,28 @@ class Estimate:
                 at = stop
         return seconds, runs
 
+    def _restored(self, loop: Loop, place: int) -> float:
+        """The seconds of a restore."""
+        self._restores += 1
+        return RESTORE + sum(loop.checkpoints[place].lengths) / RESTORE_RATE
+
     def _saved(self, loop: Loop, start: int, stop: int) -> float:
-        """What the loops inside take now, less what they took; in seconds, mostly negative."""
-        inside = [
-            each for each in self.record.inside.get(loop.row.ctx, ()) if start <= each.row.iteration < stop
+        """What the loops and statements inside take now, less what they took; in seconds, mostly negative."""
+        skipped = [
+            each
+            for each in self.record.statements_inside(loop.row.ctx, start, stop)
+            if steps_for(each, self.question)[0].restore == EXIT
         ]
-        return sum(self._of(each)[0] - (_left(each) - each.row.entered) for each in inside)
+        self._skipped += len(skipped)
+        spans = [(each.row.entered, _left(each)) for each in skipped]
+        inside = [
+            each
+            for each in self.record.inside.get(loop.row.ctx, ())
+            if start <= each.row.iteration < stop and not _is_within(each.row.entered, spans)
+        ]
+        saved = sum(self._of(each)[0] - (_left(each) - each.row.entered) for each in inside)
+        saved += sum(self._restored(each, EXIT) for each in skipped)
+        return saved - sum(end - begin for begin, end in spans)
 
 
 class _Times:
@@ -104,6 +120,12 @@ class _Times:
             return since
         share = (boundary - before) / (self._boundaries[index + 1] - before)
         return since + share * (self._times[index + 1] - since)
+
+
+def _is_within(time: float, spans: list[tuple[float, float]]) -> bool:
+    """Whether a time lies in one of the spans, which are in order and do not overlap."""
+    at = bisect_right(spans, (time, float("inf"))) - 1
+    return at >= 0 and time < spans[at][1]
 
 
 def _known(loop: Loop) -> Iterator[tuple[int, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..hook.sites import STATEMENT
 from ..runtime.digests import Digests
 from ..runtime.verifier import readable, title
 from ..store.rows import CheckpointRow
@@ -21,16 +22,19 @@ def place_text(record: Record, loop: Loop, iteration: int) -> str:
 def boundary_text(record: Record, loop: Loop, iteration: int) -> str:
     """The same without what is around."""
     where = loop_text(record, loop)
+    if loop.site.kind == STATEMENT:
+        return f"after {where}"
     if iteration == EXIT:
         return f"at the end of {where}"
     return f"before {where}" if iteration == 0 else f"after {iteration_text(loop, iteration - 1)} of {where}"
 
 
 def loop_text(record: Record, loop: Loop) -> str:
-    """ "the loop at train.py:41" """
+    """ "the loop at train.py:41", "the statement at train.py:43" """
     source = record.source_of(loop.site.key.partition(":")[0])
     name = "?" if source is None else os.path.basename(source.path)
-    return f"the loop at {name}:{loop.site.line}"
+    what = "statement" if loop.site.kind == STATEMENT else "loop"
+    return f"the {what} at {name}:{loop.site.line}"
 
 
 def iteration_text(loop: Loop, iteration: int) -> str:

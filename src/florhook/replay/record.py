@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dataclass import dataclass, field
 from ..hook.rewrite import rewrite
-from ..hook.sites import Site
+from ..hook.sites import STATEMENT, Site, place_of_statement
 from ..runtime.trackers import ROW
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
 from ..store.store import Store
@@ -19,7 +19,7 @@ Place = tuple[int, int, str, int]  # parent, its iteration, site, how many of th
 
 @dataclass
 class Loop:
-    """One recorded execution of a loop."""
+    """One recorded execution of a loop, or of a statement that has no iterations."""
 
     row: ContextRow
     site: Site
@@ -99,6 +99,9 @@ class Record:
                 self.mark_ids[key] = str(len(self.mark_ids))
         self.loops: dict[int, Loop] = {}
         self.by_place: dict[Place, Loop] = {}
+        # Executions of statements that left a checkpoint: nothing lies in them, and nobody is told of them.
+        self.statements: dict[int, Loop] = {}
+        self.statement_at: dict[tuple[int, int, str], Loop] = {}  # by loop around, its iteration, and key
         self._read()
 
     def _read(self) -> None:
@@ -107,6 +110,10 @@ class Record:
             if row.site in self.sites:
                 loop = self.loops[row.ctx] = Loop(row, self.sites[row.site], goodbye=goodbye)
                 self.by_place[row.parent, row.iteration, row.site, row.nth] = loop
+            elif (place := place_of_statement(row.site)) is not None:
+                site = Site(row.site, place[0], STATEMENT)
+                loop = self.statements[row.ctx] = Loop(row, site, goodbye=goodbye)
+                self.statement_at[row.parent, row.iteration, row.site] = loop
         for loop in self.loops.values():
             outer = self.loops.get(loop.row.parent)
             if outer is not None:
@@ -115,10 +122,33 @@ class Record:
             if iteration.ctx in self.loops:
                 self.loops[iteration.ctx].iterations[iteration.iteration] = iteration
         for checkpoint in self.store.checkpoints(self.run):
-            if checkpoint.ctx in self.loops:
-                loop = self.loops[checkpoint.ctx]
-                kept = loop.witnesses if checkpoint.is_witness else loop.checkpoints
+            of = self.execution(checkpoint.ctx)
+            if of is not None:
+                kept = of.witnesses if checkpoint.is_witness else of.checkpoints
                 kept[checkpoint.iteration] = checkpoint
+
+    def execution(self, ctx: int) -> Loop | None:
+        """Of a loop or a statement."""
+        return self.loops.get(ctx) or self.statements.get(ctx)
+
+    def skippable(self) -> frozenset[str]:
+        """Keys of the statements that have been checkpointed."""
+        return frozenset(s.site.key for s in self.statements.values() if s.checkpoints)
+
+    def statements_inside(self, ctx: int, start: int, stop: int) -> list[Loop]:
+        """Executions of statements in the iterations of a loop from one to before another."""
+        return [
+            statement
+            for statement in self._statements_in.get(ctx, ())
+            if start <= statement.row.iteration < stop
+        ]
+
+    @cached_property
+    def _statements_in(self) -> dict[int, list[Loop]]:
+        found: dict[int, list[Loop]] = {}
+        for statement in self.statements.values():
+            found.setdefault(statement.row.parent, []).append(statement)
+        return found
 
     @cached_property
     def inside(self) -> dict[int, list[Loop]]:

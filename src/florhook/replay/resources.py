@@ -18,7 +18,12 @@ def workers_for(record: Record, environ: Mapping[str, str]) -> int:
     import psutil
 
     state = max(
-        (sum(row.lengths) for loop in record.loops.values() for row in loop.checkpoints.values()), default=0
+        (
+            sum(row.lengths)
+            for block in (*record.loops.values(), *record.statements.values())
+            for row in block.checkpoints.values()
+        ),
+        default=0,
     )
     room = int(psutil.virtual_memory().available) // (WORKER_BYTES + STATE_COPIES * state)
     return max(1, min(len(gpus(environ)) or len(os.sched_getaffinity(0)), room))

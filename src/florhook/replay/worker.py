@@ -99,6 +99,7 @@ class Worker:
         cell = CellProgram(replaying=True) if is_cell(self.record.run.program) else None
         self.program = cell or Program(replaying=True)
         self.program.diff = self._differs
+        self.program.wanted = self.record.skippable()
         if self.versions.recorded:
             self.program.text = self.record.text_of
         if self.folder is not None:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ..frames import variables_of
-from ..hook.sites import Site
+from ..hook.sites import WHILE, Site
 from . import probes, quiet
 from .program import MARK_BITS, Program
 
@@ -193,7 +193,7 @@ class Tracker:
         """Contexts that a return or an exception left: the iterator of a `for` told us, the others have none."""
         while self.stack:
             top = self.stack[-1]
-            unseen = top.site.kind == "while" or top.site.tight or top.extra is None
+            unseen = top.site.kind == WHILE or top.site.tight or top.extra is None
             if not top.broken and not (unseen and self._left(top, site_id, frame)):
                 return
             self.abandon_innermost()

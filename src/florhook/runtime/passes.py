@@ -48,6 +48,12 @@ class Passes:
         """The loop ended without break. It may have been opened in another form, and have no entry yet."""
         self._open.setdefault((site, id(users_frame(sys._getframe(1)))), [(), True, False])[2] = True
 
+    def executes(self, statement: int) -> bool:
+        return True
+
+    def after(self, statement: int) -> None:
+        pass
+
     def completed(self, site: int) -> bool:
         found = self._open.get((site, id(users_frame(sys._getframe(1)))))
         return found is not None and found[2]

@@ -16,7 +16,8 @@ from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
 LOADERS = "<loaders>"  # and of the mark that a DataLoader started its workers
-FOREIGN = 1 << 15  # marks
+FOREIGN = 1 << 15  # marks, and flags
+_flags = 0
 marks: list[list[bool]] = []
 """By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""
 
@@ -30,20 +31,38 @@ def reserve_marks(count: int) -> int:
     return first
 
 
+def reserve_flags(count: int) -> int:
+    """Room for the flags of `count` more statements: whether each may take long and is looked at. The first's id."""
+    global _flags
+    first, _flags = _flags, _flags + count
+    for number in range(first, _flags):
+        globals()[f"h{number}"] = False
+    return first
+
+
+def look_at(number: int, looks: bool) -> None:
+    """Set the flag of a statement."""
+    globals()[f"h{number}"] = looks
+
+
 def expect_foreign_code() -> None:
     """Functions may come by value from a recorded process that had more marks than this one has yet."""
     nobodys = [False]
     for number in range(len(marks), FOREIGN):
         globals()[f"m{number}"] = nobodys
+    for number in range(FOREIGN):
+        globals().setdefault(f"h{number}", False)
 
 
-def __getattr__(name: str) -> list[bool]:
-    """A mark of the program that sent a function here (cloudpickle, loky): nobody asks for it.
+def __getattr__(name: str) -> Any:
+    """A mark or flag of the program that sent a function here (cloudpickle, loky): nobody asks for it.
 
     Where a program is recorded there is no such function: Python would look marks up several times as slowly.
     """
     if name[:1] == "m" and name[1:].isdecimal():
         return [False]
+    if name[:1] == "h" and name[1:].isdecimal():
+        return False
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -60,6 +79,14 @@ def step(site: int) -> bool:
 
 
 def leave(site: int) -> None:
+    pass
+
+
+def begin(statement: int) -> None:
+    pass
+
+
+def end(statement: int) -> None:
     pass
 
 
@@ -176,6 +203,16 @@ def completed(site: int) -> bool:
     return compiled.completed(site)
 
 
+def executes(statement: int) -> bool:
+    """Whether a statement is run; else what it had left is restored."""
+    return compiled.is_compiling() or handler.executes(statement)
+
+
+def after(statement: int) -> None:
+    if not compiled.is_compiling():
+        handler.after(statement)
+
+
 def stretch_leave(site: int) -> None:
     """`leave` in this form."""
     if not compiled.is_compiling():
@@ -187,7 +224,10 @@ def stretch_leave(site: int) -> None:
 
 _INERT = {
     name: globals()[name]
-    for name in ("loop", "enter", "step", "leave", "heard", "hindsight", "handler", "__getattr__")
+    for name in (
+        *("loop", "enter", "step", "leave", "begin", "end"),
+        *("heard", "hindsight", "handler", "__getattr__"),
+    )
 }
 
 
@@ -198,7 +238,7 @@ def use(new: object) -> None:
         if hasattr(new, "heard"):
             globals().update(heard=new.heard)
     else:
-        names = ("loop", "enter", "step", "leave", "heard")
+        names = ("loop", "enter", "step", "leave", "begin", "end", "heard")
         globals().pop("__getattr__", None)
         globals().update({name: getattr(new, name) for name in names if hasattr(new, name)})
 

@@ -8,13 +8,13 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ..hook.quiet import without_syntax_warnings
-from ..hook.rewrite import PROBE, rewrite
-from ..hook.sites import Instrumented, Site
+from ..hook.rewrite import PROBE, SIMPLE, rewrite
+from ..hook.sites import Instrumented, Site, place_of_statement
 from . import compiled, probes
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class Program:
         self.sites: list[Site] = []
         self.marks: list[str] = [probes.CHILDREN, probes.LOADERS]
         self.site_marks: list[int] = []  # the mark of each site
+        self.statements: dict[int, Site] = {}  # that may take long; ids of their own, in contexts -1 - id
+        self.loops_of: dict[int, int] = {}  # of each, the site of its loop
+        self.statements_in: dict[int, list[int]] = {}  # and the other way around
+        self.wanted: frozenset[str] = frozenset()  # replaying: keys of those that need not be run
         self.leaves: set[int] = set()  # ids of the sites in which no other loop can run
         self._inside: dict[int, list[int]] = {}  # by mark of a function or loop, those of the loops in it
         self._with_inside: dict[int, int] = {}
@@ -87,23 +91,31 @@ class Program:
             vars(module)["__flor__"] = probes
         return code
 
-    def _next_ids(self) -> tuple[int, int]:
-        return len(self.sites), probes.reserve_marks(0)
+    def _next_ids(self) -> tuple[int, int, int]:
+        """Of sites, marks and statements."""
+        return len(self.sites), probes.reserve_marks(0), probes.reserve_flags(0)
 
     def _rewritten(
-        self, source: bytes, path: str, name: str, first_site: int, first_mark: int
+        self, source: bytes, path: str, name: str, *firsts: int
     ) -> tuple[Instrumented, CodeType, set[int]]:
         """What the rewriting gave, its code, and the lines that were added since the record."""
         try:
-            return self._rewritten_with(True, source, path, name, first_site, first_mark)
+            return self._rewritten_with(True, source, path, name, *firsts)
         except SyntaxError:
             if not self.replaying:
                 raise
             # A replay puts a block around each loop, and Python limits how deeply they are nested.
-            return self._rewritten_with(False, source, path, name, first_site, first_mark)
+            return self._rewritten_with(False, source, path, name, *firsts)
 
     def _rewritten_with(
-        self, loops: bool, source: bytes, path: str, name: str, first_site: int, first_mark: int
+        self,
+        loops: bool,
+        source: bytes,
+        path: str,
+        name: str,
+        first_site: int,
+        first_mark: int,
+        first_statement: int,
     ) -> tuple[Instrumented, CodeType, set[int]]:
         diff = self.diff(name, path, source)
         tree = _parsed(source, path) if diff is None else diff.tree
@@ -117,11 +129,27 @@ class Program:
             first_site=first_site,
             first_mark=first_mark,
             loops=loops,
+            statements=self._long_ones(name, tree, diff) if self.replaying else None,
+            first_statement=first_statement,
         )
         if diff is not None and added and not self.ordinary:
             self._recorded[name] = diff.old_tree
         lines = {line for node in added for line in _lines_of(node)}
         return info, self._compiled(tree, path, name), lines
+
+    def _long_ones(self, name: str, tree: ast.Module, diff: SourceDiff | None) -> Mapping[ast.AST, str]:
+        """The statements of a module that need not be run, with the keys that they have in the record."""
+        wanted = {place_of_statement(key): key for key in self.wanted if key.partition(":")[0] == name}
+        if not wanted:
+            return {}
+        pairs = {node: node for node in ast.walk(tree)} if diff is None else diff.pairs
+        found: dict[ast.AST, str] = {}
+        for node, recorded in pairs.items():
+            if isinstance(node, SIMPLE) and isinstance(recorded, SIMPLE):
+                key = wanted.get((recorded.lineno, recorded.col_offset))
+                if key is not None:
+                    found[node] = key
+        return found
 
     def _compiled(self, tree: ast.Module, path: str, name: str) -> CodeType:
         """The code of a module whose tree was rewritten."""
@@ -137,6 +165,7 @@ class Program:
         self.marks.extend(info.marks)
         self.site_marks.extend(places[site.key] for site in info.sites)
         self._register_insides(info, places)
+        self._register_statements(info)
         self.user_modules.add(name)
         self.sources[name] = (path, source)
         self._codes[name] = self._all_codes[name] = code
@@ -160,6 +189,15 @@ class Program:
                 self._inside.setdefault(function, []).append(places[key])
         self._with_inside.clear()
 
+    def _register_statements(self, info: Instrumented) -> None:
+        first_site = len(self.sites) - len(info.sites)
+        loops = {site.key: first_site + index for index, site in enumerate(info.sites)}
+        first = probes.reserve_flags(len(info.statements))
+        for number, statement in enumerate(info.statements, first):
+            self.statements[number] = statement
+            self.loops_of[number] = loops[statement.outer]
+            self.statements_in.setdefault(loops[statement.outer], []).append(number)
+
     def with_loops_inside(self, marks: int) -> int:
         """A bitmask of marks with those of all loops that may have run inside."""
         found = self._with_inside.get(marks)
@@ -178,8 +216,12 @@ class Program:
         numbers = [int(name[1:]) for name in code.co_names if name[:1] == "m" and name[1:].isdecimal()]
         return sum(1 << MARK_BITS * number for number in numbers if number < len(probes.marks))
 
+    def site(self, number: int) -> Site:
+        """A loop by its id, or a statement by -1 - its id."""
+        return self.sites[number] if number >= 0 else self.statements[-1 - number]
+
     def place(self, site: Site) -> str:
-        """File and line of a loop, for messages."""
+        """File and line of a loop or statement, for messages."""
         path, _ = self.sources.get(site.key.partition(":")[0], ("", b""))
         return f"{os.path.basename(path)}:{site.line}"
 

@@ -116,6 +116,14 @@ def _leave(site: int) -> None:
     _handler.leave(site, sys._getframe(2))
 
 
+def _begin(statement: int) -> None:
+    _handler.begin(statement, sys._getframe(2))
+
+
+def _end(statement: int) -> None:
+    _handler.end(statement, sys._getframe(2))
+
+
 def _heard(kind: str, *arguments: Any) -> None:
     _handler.heard(kind, *arguments, frame=sys._getframe(2))
 
@@ -158,4 +166,6 @@ class _Calls:
     enter = partial(_audit, EVENT, _enter)
     step = _Step
     leave = partial(_audit, EVENT, _leave)
+    begin = partial(_audit, EVENT, _begin)
+    end = partial(_audit, EVENT, _end)
     heard = partial(_audit, EVENT, _heard)

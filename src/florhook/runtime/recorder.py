@@ -23,6 +23,7 @@ import xxhash
 
 from ..dataclass import astuple, dataclass, field, replace
 from ..frames import users_frame
+from ..hook.sites import STATEMENT, WHILE
 from ..state.iterators import Outline, iterated_over, iterator_in, recorded_outline
 from ..state.scan import Entry, Scan, TooLongError
 from ..store.recording import PARTS, Recording
@@ -34,6 +35,7 @@ from .context import Context, Tracker, counted, labels_of, marks_text
 from .digests import Digests
 from .logged import Logged
 from .loggers import LOGGING, SHOWN
+from .long_ones import LongOnes, Running
 from .opened import OpenedFiles
 from .positions import can_position
 from .program import Program
@@ -54,6 +56,7 @@ MAIN_QUICK_AFTER = 64  # of a loop outside all others: the next one may be what 
 FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
 WRITER_COST = 5e-10  # seconds of CPU that the writer takes for a byte, until that is known of
 KNOWN_OF = 256 << 20  # bytes
+NEW_GRAPH = "the statement made a tensor that hangs on an autograd graph"
 OF_RANK_0 = "rank 0 refused it for all"
 TOO_NEAR = "the last checkpoint was near"
 NEVER_WALKED = "the loop was not walked at its entry"
@@ -126,6 +129,9 @@ class Watch:
     iterations: list[IterationRow] = field(default_factory=list)
     latest: IterationRow | None = None  # the row of the iteration that ended last, if it has one
     latest_marks: int = 0
+    inside: float = 0.0  # seconds of this iteration that loops inside took,
+    stated: float = 0.0  # and statements that are looked at, less the loops in these
+    statement: Running | None = None  # the one that runs
 
 
 class Recorder(Tracker):
@@ -169,6 +175,7 @@ class Recorder(Tracker):
         self.files: OpenedFiles | None = None
         self.agreement: Agreement | None = None  # of several ranks
         self.entries: dict[int, int] = {}  # by site, for them
+        self.long_ones = LongOnes(self)
         program.on_module = self.on_module
 
     def now(self) -> float:
@@ -284,6 +291,28 @@ class Recorder(Tracker):
         except Exception as error:
             self.stop(error)
 
+    def begin(self, statement: int, frame: FrameType | None = None) -> None:
+        try:
+            if compiled.is_compiling() or self.asleep or not self.active:
+                return
+            if threading.get_ident() == self.main_thread:
+                self._begin_statement(statement, frame or sys._getframe(1))
+        except RecursionError:
+            return
+        except Exception as error:
+            self.stop(error)
+
+    def end(self, statement: int, frame: FrameType | None = None) -> None:
+        try:
+            if compiled.is_compiling() or self.asleep or not self.active:
+                return
+            if threading.get_ident() == self.main_thread:
+                self._end_statement(statement, frame or sys._getframe(1))
+        except RecursionError:
+            return
+        except Exception as error:
+            self.stop(error)
+
     def heard(self, kind: str, *arguments: Any, frame: FrameType | None = None) -> None:
         """The program hands something to a library that logs. Whatever fails here, that line alone is not kept."""
         if not self.active or compiled.is_compiling():
@@ -362,14 +391,18 @@ class Recorder(Tracker):
     @accounted
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
-        now, ran = self.now(), self.ran()
-        watch = Watch(now, ran, self.written, cells, began=now, began_ran=ran, began_out=self.written)
-        context.extra = watch
+        watch = context.extra = self.watch_for(cells)
         context.iterable = iterable
-        self._enter(context, watch, frame, now)
+        self._enter(context, watch, frame, watch.entered)
         if self._is_main_loop(context):
             self._write_open(context)
+            self.long_ones.look_at_all(context)
         return context
+
+    def watch_for(self, cells: Callable[[], Any] | None) -> Watch:
+        """What is kept of a block that is entered now."""
+        now, ran = self.now(), self.ran()
+        return Watch(now, ran, self.written, cells, began=now, began_ran=ran, began_out=self.written)
 
     @staticmethod
     def _is_main_loop(context: Context) -> bool:
@@ -399,12 +432,16 @@ class Recorder(Tracker):
             watch.wants_exit = watch.boundaries = False
             watch.exit_objection = watch.objection = NEVER_WALKED
             return
-        context.entry = Entry(scan)
-        watch.entry = json.dumps([context.entry.roots, shape_digest(context.entry.shape)])
+        self._entered(context, watch, scan)
         if main_loop:
             self._store(context, watch, scan, 0, boundaries, began)
         else:
             self._spend(time.perf_counter() - began)
+
+    @staticmethod
+    def _entered(context: Context, watch: Watch, scan: Scan) -> None:
+        context.entry = Entry(scan)
+        watch.entry = json.dumps([context.entry.roots, shape_digest(context.entry.shape)])
 
     def _affords(self, cost: float, now: float) -> bool:
         return self.everything or self.budget.spent + cost < self.budget.epsilon * now
@@ -444,7 +481,7 @@ class Recorder(Tracker):
         if begun:
             self._end_iteration(context, watch, frame)
             self._consider_boundary(context, watch, frame, begun)
-        if context.site.kind == "while":
+        if context.site.kind == WHILE:
             detailed = begun == 0 or self.everything or bool(watch.iterations)
             context.labels = None if detailed else {}
             context.labels = labels_of(context, frame, begun)
@@ -456,6 +493,9 @@ class Recorder(Tracker):
         watch.ended = context.begun
         self.iterations += count
         self.budget.block(context.site_id, "boundary").ran(seconds, count)
+        if count == 1:
+            self.long_ones.iteration_ended(context, seconds - watch.inside - watch.stated)
+        watch.inside = watch.stated = 0.0
         if not self.everything:
             if seconds < LOOK_AGAIN:
                 context.block = min(2 * context.block, MOST_AT_ONCE)
@@ -571,8 +611,43 @@ class Recorder(Tracker):
         if in_a_row >= (MAIN_QUICK_AFTER if main else QUICK_AFTER) and not self.everything:
             self.quick[key] = QUICK_FOR
 
+    @compiled.aside
+    @accounted
+    def _begin_statement(self, statement: int, frame: FrameType) -> None:
+        self.long_ones.begin(statement, frame)
+
+    @compiled.aside
+    @accounted
+    def _end_statement(self, statement: int, frame: FrameType) -> None:
+        self.long_ones.end(statement, frame)
+
+    def objection_to(self, context: Context, block: Block) -> str:
+        """Why no checkpoint is taken after a statement; empty if one is."""
+        typical = self._typical_cost() * (1 if context.entry is not None else 2)
+        return self.budget.objection(block, self.now(), typical, None, self._reserved(context))
+
+    def walk_entry(self, context: Context, frame: FrameType, block: Block) -> None:
+        """Before a statement that will be checkpointed."""
+        began = time.perf_counter()
+        scan = self._scan(context, context.extra, frame, block)
+        if scan is not None:
+            self._entered(context, context.extra, scan)
+            self._spend(time.perf_counter() - began)
+
+    def checkpoint_exit(self, context: Context, frame: FrameType, block: Block) -> None:
+        """After a statement, and its row."""
+        self._checkpoint(context, context.extra, frame, EXIT, block)
+        if context.number >= 0:
+            self._write_context(context, context.extra, "end")
+
+    def end_marks(self, context: Context) -> int:
+        self.long_ones.abandon(context)
+        return super().end_marks(context)
+
     def closed(self, context: Context, abandoned: bool) -> None:
         watch: Watch | None = context.extra
+        if watch is not None and context.parent is not None and context.parent.extra is not None:
+            context.parent.extra.inside += self.ran() - watch.entered_ran
         if watch is None or (context.number < 0 and self.ran() - watch.entered_ran < QUICK):
             return
         self._number(context)
@@ -726,6 +801,8 @@ class Recorder(Tracker):
                 blockers.append(f"{stuck} is a variable that the loop does not assign to")
             if iteration != 0 and not blockers:
                 blockers = self._blockers(context, scan, outline, numbers)
+            if not blockers and context.site.kind == STATEMENT and scan.graph_born(context.entry):
+                blockers = [NEW_GRAPH]
             if blockers:
                 self._refuse(blockers[0])
                 self._spend(time.perf_counter() - began)
@@ -907,7 +984,7 @@ class Recorder(Tracker):
             "stall": {part: self.took[part] + self.recording.took.get(part, 0.0) for part in STALL},
             "writer_cpu_s": self.recording.writer_cpu_s,
             "blocks": [
-                {"site": self.program.sites[site].key, "kind": kind, **block.figures()}
+                {"site": self.program.site(site).key, "kind": kind, **block.figures()}
                 for (site, kind), block in self.budget.blocks.items()
                 if block.checkpoints or block.refused
             ],

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from ..dataclass import replace
 from ..frames import users_frame
+from ..hook.sites import FOR, STATEMENT, WHILE
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..replay.share import Share
@@ -111,13 +112,15 @@ class Replayer(Tracker):
         self.files: list[Any] = []  # open for writing, as the last restore knew them
         self.on_heard: Callable[[str, tuple[Any, ...], FrameType], None] | None = None  # what is logged
         self.dying: list[Any] = []  # what had a `__del__` before a restore
+        self.statements: list[Context] = []  # recorded ones that run; they stand in no other list
+        self.restoring_takes: dict[str, float] = {}  # seconds, by statement, the last time
 
     # Injected calls ------------------------------------------------------------------------------------------
 
     @compiled.aside
     def open(self, site: int, *arguments: Any) -> None:
         frame = users_frame(sys._getframe(1))
-        is_for = self.program.sites[site].kind == "for"
+        is_for = self.program.sites[site].kind == FOR
         cells = arguments[int(is_for)] if len(arguments) > int(is_for) else None
         if not self._is_main():
             context = Context(site, self.program.sites[site], frame, None)
@@ -229,6 +232,63 @@ class Replayer(Tracker):
         if turn.share is not None and turn.loop is not None:
             turn.share.left(turn.loop)
 
+    @compiled.aside
+    def executes(self, statement: int) -> bool:
+        """Whether a statement that took long in the run is to be run; else it was, and its names are to be assigned."""
+        if self.driving or not self._is_main() or os.getpid() != self.pid:
+            return True
+        frame = users_frame(sys._getframe(1))
+        around = self.find(self.program.loops_of[statement], frame)
+        if around is None or around.extra.loop is None:
+            return True
+        self.close_inner(around)
+        # What an exception has left is over.
+        self.statements = [s for s in self.statements if s.frame_id != id(frame) and s.parent in self.stack]
+        site = self.program.statements[statement]
+        recorded = self.record.statement_at.get((around.extra.loop.row.ctx, around.iteration, site.key))
+        if recorded is None or self._is_faster_run(recorded):
+            return True
+        context = Context(-1 - statement, site, frame, around)
+        turn = context.extra = Turn(recorded, around.extra.cells)
+        self.statements.append(context)
+        began = time.perf_counter()
+        self._plan(context, turn, frame)
+        turn.step = turn.steps.popleft()
+        turn.runs = turn.step.restore != EXIT
+        if not turn.runs:
+            self._restore(context, turn, EXIT)
+            self._go_on_counting(around, recorded)
+            self.restoring_takes[site.key] = time.perf_counter() - began
+        return turn.runs
+
+    def _is_faster_run(self, statement: Loop) -> bool:
+        """Whether a statement took less time in the run than the last restore after it took here."""
+        took = statement.seconds(0, statement.known)
+        return took < self.restoring_takes.get(statement.site.key, 0.0)
+
+    @compiled.aside
+    def after(self, statement: int) -> None:
+        """The statement is over, or its names are assigned."""
+        if not self._is_main() or not self.statements:
+            return
+        frame, context = users_frame(sys._getframe(1)), self.statements[-1]
+        if context.site_id != -1 - statement or context.frame_id != id(frame):
+            return
+        self.statements.pop()
+        turn: Turn = context.extra
+        self._taken_up(turn)
+        if turn.runs and context.parent is not None:
+            self.close_inner(context.parent)
+            self._verify(context, turn, EXIT, frame)
+
+    def _go_on_counting(self, around: Context, recorded: Loop) -> None:
+        """As many executions of loops had been seen as there were in the run."""
+        counts = json.loads(recorded.row.entry)[2]
+        around.counts.clear()
+        for number, site in enumerate(self.program.sites):
+            if site.key in counts:
+                around.counts[number] = counts[site.key]
+
     def heard(self, kind: str, *arguments: Any) -> None:
         """The program hands something to a library that logs. Whatever fails here, the program goes on."""
         if self.on_heard is None or compiled.is_compiling():
@@ -247,6 +307,8 @@ class Replayer(Tracker):
         return self.foreign.stack  # type: ignore[no-any-return]
 
     def _context(self, site: int, frame: FrameType) -> Context:
+        if site < 0 and self.statements and self.statements[-1].site_id == site:
+            return self.statements[-1]
         for context in reversed(self._own_stack()):
             if context.site_id == site and context.frame_id == id(frame):
                 return context
@@ -276,7 +338,7 @@ class Replayer(Tracker):
         return killed and outside and not self.ahead and not self.driving
 
     def _local(self, site: int, index: int, frame: FrameType) -> Name:
-        return ("local", 0, frame.f_code.co_name, self.program.sites[site].names[index])
+        return ("local", 0, frame.f_code.co_name, self.program.site(site).names[index])
 
     def labels(self) -> Iterator[tuple[str, float]]:
         """The loop variables around the place that runs now."""
@@ -312,7 +374,7 @@ class Replayer(Tracker):
             return None
         innermost = stack[-1]
         if (
-            innermost.site.tight or innermost.site.kind == "while"
+            innermost.site.tight or innermost.site.kind == WHILE
         ):  # nobody counts it, or is told that it was left
             return object()
         return innermost, innermost.begun, innermost.broken
@@ -370,7 +432,7 @@ class Replayer(Tracker):
     def _enter(self, context: Context, turn: Turn, frame: FrameType) -> bool:
         """Walk the state at the entry as the recorder did, so that objects get the same numbers."""
         assert turn.loop is not None
-        names, shape = json.loads(turn.loop.row.entry)
+        names, shape = json.loads(turn.loop.row.entry)[:2]
         turn.entry_names = [tuple(name) for name in names]
         found = self._roots(context, turn, frame)
         missing = [name for name in turn.entry_names if name not in found]
@@ -395,7 +457,8 @@ class Replayer(Tracker):
         return {root.name: root.value for root in roots(self.program, frame, turn.cells, context.iterable)}
 
     def _note(self, context: Context, reason: str) -> bool:
-        self.notes.append(f"loop at {self.program.place(context.site)}: {reason}; it is run in full")
+        what = "statement" if context.site.kind == STATEMENT else "loop"
+        self.notes.append(f"{what} at {self.program.place(context.site)}: {reason}; it is run in full")
         return False
 
     # Iterations ----------------------------------------------------------------------------------------------
@@ -442,7 +505,7 @@ class Replayer(Tracker):
         known = not begun or self._verify(context, turn, begun, frame)
         if not known and self._go_on_from(turn, begun):
             return False
-        if context.site.kind == "while":
+        if context.site.kind == WHILE:
             context.labels = None
             context.labels = labels_of(context, frame, context.begun)
         return True
@@ -454,7 +517,8 @@ class Replayer(Tracker):
         assert loop is not None
         began = time.perf_counter()
         checkpoint = loop.checkpoints[iteration]
-        self.close_inner(context)
+        if context.site.kind != STATEMENT:
+            self.close_inner(context)
         before = context.begun
         self._meet(loop, before, iteration)
         self.dying.extend(finalized(self.program.sources.values()))
@@ -478,6 +542,7 @@ class Replayer(Tracker):
         turn.verified = iteration
         context.counts.clear()
         self.skipped += (loop.known if iteration == EXIT else iteration) - before
+        self.skipped += context.site.kind == STATEMENT  # which is a loop of one iteration, so to speak
         self.blocks_skipped += iteration == EXIT
         self.jumps += 1
         self.on_restore(checkpoint, loop.time_at(before))
@@ -509,7 +574,7 @@ class Replayer(Tracker):
     def _position(self, context: Context, turn: Turn, iteration: int) -> None:
         if iteration == EXIT:
             return
-        if context.site.kind == "while":
+        if context.site.kind == WHILE:
             context.position = iteration
         elif iteration > context.begun:
             self.driving += 1

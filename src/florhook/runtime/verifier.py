@@ -14,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from ..hook.sites import STATEMENT
 from ..replay.record import Loop, Record
 from ..state.differences import Comparison, Difference, Read
 from ..state.kinds.attributes import getattr_dict
@@ -237,6 +238,8 @@ def readable(path: str) -> str:
 
 def place_of(program: Program, context: Context, loop: Loop | None, iteration: int) -> str:
     """ "after epoch=3 of the loop at train.py:41" """
+    if context.site.kind == STATEMENT:
+        return f"after the statement at {program.place(context.site)}"
     where = f"the loop at {program.place(context.site)}"
     if iteration == EXIT:
         return f"at the end of {where}"

@@ -469,6 +469,10 @@ class Scan:
             if key not in driven and self._blocks(key, where, entry, held)
         ]
 
+    def graph_born(self, entry: Entry) -> bool:
+        """Whether a tensor that hangs on an autograd graph was born since the entry."""
+        return any(self._born(self.keys[number], entry) for number in self.live_graphs)
+
     def stuck(self, entry: Entry, fixed: Callable[[tuple[Any, ...]], bool]) -> str | None:
         """A root that must stay the object that it is (`fixed` tells by name), but that a restore would replace."""
         for root in self.roots:

@@ -40,4 +40,5 @@ def _told(record: Record, plan: LoopPlan) -> str:
         if loop.known
         else "its iterations were not counted"
     )
-    return f"{name}:{loop.site.line}: {done}, {plan.restores} checkpoints restored"
+    statements = f", {plan.skipped} of them instead of statements" if plan.skipped else ""
+    return f"{name}:{loop.site.line}: {done}, {plan.restores} checkpoints restored{statements}"

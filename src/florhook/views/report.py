@@ -13,6 +13,7 @@ from typing import Any
 
 from ..history.lines import ALL, History, history_of
 from ..history.tables import Value, values_of
+from ..hook.sites import STATEMENT
 from ..logs.replays import accounts_of, verdict
 from ..replay.record import Record
 from ..store.rows import RunRow
@@ -157,11 +158,13 @@ def _loops(record: Record) -> list[tuple[float, float, int]]:
 def _checkpoints(record: Record) -> list[tuple[float, int, str]]:
     """When each was taken, how many bytes it refers to, and where."""
     found = []
-    for loop in record.loops.values():
+    for loop in (*record.loops.values(), *record.statements.values()):
         line = loop.site.line
         for iteration, row in loop.checkpoints.items():
             where = (
                 f"end of the loop of line {line}" if iteration < 0 else f"line {line}, iteration {iteration}"
             )
+            if loop.site.kind == STATEMENT:
+                where = f"after the statement of line {line}"
             found.append((round(row.taken, 3), sum(row.lengths), where))
     return found

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from ..errors import UsageError
+from ..hook.sites import place_of_statement
 from ..logs.replays import Account, accounts_of, verdict
 from ..replay.record import modules_of
 from ..settings import Settings
@@ -109,10 +110,13 @@ def _show_loops(store: Store, run: RunRow) -> None:
         figures[2] += taken.get(row.ctx, 0)
         figures[3] += (row.left or row.entered) - row.entered
     for site, (executions, iterations, checkpoints, seconds) in sites.items():
-        print(
-            f"loop         {site}: {executions:.0f} executions, {iterations:.0f} iterations, "
-            f"{checkpoints:.0f} checkpoints, {seconds:.2f} s"
-        )
+        told = f"{checkpoints:.0f} checkpoints, {seconds:.2f} s"
+        place = place_of_statement(site)
+        if place is None:
+            print(f"loop         {site}: {executions:.0f} executions, {iterations:.0f} iterations, {told}")
+        else:
+            around = site.rpartition(":")[0]
+            print(f"statement    {around}, line {place[0]}: {told}")
         for block in run.stats.get("blocks", ()):
             if block["site"] == site:
                 print(f"             {_block(block)}")
@@ -139,7 +143,12 @@ def _show_replay(account: Account) -> None:
 
 def _block(block: dict[str, Any]) -> str:
     """What the budget made of a loop's exits, or of its boundaries."""
-    what, took = ("exits", "the loop") if block["kind"] == "exit" else ("boundaries", "an iteration")
+    if place_of_statement(block["site"]) is not None:
+        what, took = "ends", "the statement"
+    elif block["kind"] == "exit":
+        what, took = "exits", "the loop"
+    else:
+        what, took = "boundaries", "an iteration"
     told = [f"{what}: {block['checkpoints']} checkpoints"]
     if block["checkpoints"]:
         told.append(f"the last cost {1000 * block['cost_s']:.1f} ms")

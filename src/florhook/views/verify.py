@@ -92,7 +92,7 @@ class _Places:
         if damage.place is None:
             return damage.reason
         ctx, iteration = damage.place
-        loop = None if self._record is None else self._record.loops.get(ctx)
+        loop = None if self._record is None else self._record.execution(ctx)
         if self._record is None or loop is None:
             return self._told(f"of loop execution {ctx} at iteration {iteration}", None, damage)
         row = loop.checkpoints.get(iteration) or loop.witnesses.get(iteration)
