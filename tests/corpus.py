@@ -16,8 +16,9 @@ from types import CellType, CodeType, FunctionType
 from florhook.hook.rewrite import RESUME, rewrite
 from florhook.runtime.program import _is_cells_lambda
 
-RECORDED = {"loop", "enter", "step", "leave", "marks"}
+RECORDED = {"loop", "enter", "step", "leave", "begin", "end", "marks"}
 REPLAYED = {"open", "segment", "restoring", "has", "value", "items", "done", "completed", "hindsight"}
+REPLAYED |= {"executes", "after"}
 OURS = {"__flor__"} | RECORDED | REPLAYED
 FORMS = {"record": False, "replay": True}
 SAME = (
@@ -74,8 +75,10 @@ def compiled(source: bytes, path: Path, form: str | None) -> tuple[CodeType, lis
             code = compile(source, str(path), "exec", dont_inherit=True)
         else:
             tree = ast.parse(source, str(path))
-            info = rewrite(tree, "m", str(path), replaying=FORMS[form])
-            for keys in (info.marks, tuple(site.key for site in info.sites)):
+            every = {node: f"m:f:@{number}.0" for number, node in enumerate(ast.walk(tree))}
+            statements = every if FORMS[form] else None
+            info = rewrite(tree, "m", str(path), replaying=FORMS[form], statements=statements)
+            for keys in (info.marks, tuple(site.key for site in (*info.sites, *info.statements))):
                 if len(set(keys)) < len(keys):
                     raise ValueError(f"two of a name among {sorted(keys)}")
             code = compile(tree, str(path), "exec", dont_inherit=True)
@@ -137,7 +140,9 @@ def differences_of_one(plain: CodeType, ours: CodeType) -> Iterator[str]:
     names = set(ours.co_names)
     if set(plain.co_names) - names:
         yield f"names {sorted(set(plain.co_names) - names)} are missing"
-    more = {name for name in names - set(plain.co_names) - OURS if not re.fullmatch(r"m\d+", name)}  # marks
+    more = {
+        name for name in names - set(plain.co_names) - OURS if not re.fullmatch(r"[mh]\d+", name)
+    }  # marks, flags
     if more:
         yield f"names {sorted(more)} are more"
     if docstring_of(plain) != docstring_of(ours):
