@@ -94,6 +94,15 @@ SIMPLE = (
     ast.AugAssign,
     ast.AnnAssign,
 )  # of which a statement that takes long may be one
+FIRST_PARTS = (
+    "func",
+    "value",
+    "left",
+    "test",
+    "operand",
+    "values",
+    "elts",
+)  # evaluated first, of whatever has them
 QUICK_CALLS = {"abs", "append", "float", "getattr", "int", "isinstance", "len", "print", "str"}
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
 PROBE = "__flor__"
@@ -452,7 +461,23 @@ def _looked_at(node: ast.stmt, number: int) -> ast.stmt:
     """On the statement's own line, or on none where that would be one more step of a debugger's."""
     at = node if node.lineno == node.end_lineno else NOWHERE
     begin, end = (_at(ast.Expr(_call(name, number, at)), at) for name in ("begin", "end"))
-    return _at(ast.If(_attribute(f"h{number}", at), [begin, node, end], [node]), at)
+    test = _attribute(f"h{number}", at)
+    if at is node:  # where a debugger's trace function may raise, and a traceback underlines what comes first
+        for part in (test, test.value):
+            ast.copy_location(part, _first_evaluated(node))
+    return _at(ast.If(test, [begin, node, end], [node]), at)
+
+
+def _first_evaluated(node: ast.stmt) -> ast.AST:
+    """The part of a simple statement that the first instruction belongs to."""
+    part: ast.AST = node.target if isinstance(node, ast.AugAssign) else node
+    while True:
+        inner = next((each for name in FIRST_PARTS if (each := getattr(part, name, None))), None)
+        if isinstance(inner, list):
+            inner = inner[0]
+        if not isinstance(inner, ast.expr):
+            return part
+        part = inner
 
 
 def _executed(node: ast.stmt, number: int, site: Site) -> list[ast.stmt]:

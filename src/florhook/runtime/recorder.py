@@ -132,6 +132,7 @@ class Watch:
     inside: float = 0.0  # seconds of this iteration that loops inside took,
     stated: float = 0.0  # and statements that are looked at, less the loops in these
     statement: Running | None = None  # the one that runs
+    walk_s: float = 0.0  # of a statement: seconds of the walk before it
 
 
 class Recorder(Tracker):
@@ -632,11 +633,15 @@ class Recorder(Tracker):
         scan = self._scan(context, context.extra, frame, block)
         if scan is not None:
             self._entered(context, context.extra, scan)
-            self._spend(time.perf_counter() - began)
+            context.extra.walk_s = time.perf_counter() - began
+            self._spend(context.extra.walk_s)
 
     def checkpoint_exit(self, context: Context, frame: FrameType, block: Block) -> None:
-        """After a statement, and its row."""
+        """After a statement, and its row. The walk before it is a part of what it costs: there was none otherwise."""
+        checkpoints = block.checkpoints
         self._checkpoint(context, context.extra, frame, EXIT, block)
+        if block.checkpoints > checkpoints:
+            block.cost += context.extra.walk_s
         if context.number >= 0:
             self._write_context(context, context.extra, "end")
 
