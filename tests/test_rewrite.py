@@ -669,14 +669,13 @@ RECORDED_LONG_ONES = """
                 __flor__.begin(6)
                 slow(x)
                 __flor__.end(6)
-            else:
                 slow(x)
-            slow(x)
-            if __flor__.h7:
                 __flor__.begin(7)
                 v: int = slow(1)
                 __flor__.end(7)
             else:
+                slow(x)
+                slow(x)
                 v: int = slow(1)
             z = x if x is 1 else slow(x)
         __flor__.leave(0)
@@ -694,6 +693,7 @@ def test_statements_that_may_take_long_get_a_flag() -> None:
         (15, "statement", "m:f:0"),
         (7, "statement", "m:f:0"),
     ]
+    assert info.flags == (5, 6, 6, 8)
     assert [site.key for site in info.statements[::3]] == ["m:f:@4.8", "m:f:@7.12"]
     assert [site.key for site in info.sites] == ["m:f:0", "m:f:1"]
 

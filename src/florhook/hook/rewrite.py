@@ -19,15 +19,19 @@ Recording, a loop and a function become
         __flor__.m3[0] = True
         BODY
 
-(the lambda only where closures share variables with the loop's function), and a statement that calls something,
-directly in the body of a loop
+(the lambda only where closures share variables with the loop's function), and simple statements in a row, directly in
+the body of a loop, some of which call something
 
-    if __flor__.h9:                      # once it is known to take long
+    if __flor__.h9:                      # once one of them is known to take long
         __flor__.begin(9)
         STATEMENT
         __flor__.end(9)
+        STATEMENT                        # that calls nothing
+        ...
     else:
         STATEMENT
+        STATEMENT
+        ...
 
 Replaying, a loop becomes
 
@@ -58,12 +62,13 @@ and each hindsight statement stands in `with __flor__.hindsight:`.
 Things that don't work: names of ours in the user's scopes (they show in `locals()`), moving a body into a
 function (breaks nonlocal, return, super), a wrapper generator around the iterable (its frame shows in tracebacks), one
 list for all marks (torch.compile watches every item of a list that it stores into, and compiles again whenever another
-function ran), a test before and one after each statement (that takes twice as long as one test).
+function ran), a test before and one after each statement, or one for each (a test takes 5 ns).
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from opcode import opmap
 from types import CodeType, MappingProxyType
@@ -145,6 +150,7 @@ def rewrite(
         tuple(sorted(writer.left_alone)),
         tuple(writer.ends_early),
         tuple(writer.statements),
+        tuple(writer.flags[first_statement + index] for index in range(len(writer.flags))),
     )
 
 
@@ -226,6 +232,7 @@ class _Writer:
         self.chosen: Mapping[ast.AST, str] | None = None
         self.first_statement = 0
         self.statements: list[Site] = []
+        self.flags: dict[int, int] = {}  # by number of a statement, that of the first one of those in its row
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.long_ones: dict[int, int] = {}  # id of a statement's node -> its number
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
@@ -374,9 +381,13 @@ class _Writer:
         first = -1
         if scope.mark is not None and body is getattr(scope.node, "body", None):
             first = int(_has_docstring(body))
+        rows = self._rows(body)
         for index, node in enumerate(body):
             if index == first:
                 out.append(_mark(scope.mark, scope.first_line))
+            if id(node) in rows:
+                out.extend(rows[id(node)])
+                continue
             out.extend(self._statement(node))
             # After a suspension the function runs on in somebody else's iteration.
             if scope.suspends and id(node) not in self.added and _suspends_here(node):
@@ -391,21 +402,54 @@ class _Writer:
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         if id(node) in self.added:
             return [_hindsight(node)] if self.replaying else [node]
-        if isinstance(node, SIMPLE):
-            return self._simple(node)
+        if isinstance(node, SIMPLE) and id(node) in self.long_ones:
+            ours = self.long_ones[id(node)]
+            return _executed(node, ours, self.statements[ours - self.first_statement])
         number = self.loops.get(id(node))
         if number is None or not isinstance(node, LoopNode):
             return [node]
         site = self.sites[number - self.first_site]
         return _replayed(node, number, site) if self.replaying else _recorded(node, number, site)
 
-    def _simple(self, node: ast.stmt) -> list[ast.stmt]:
-        number = self.long_ones.get(id(node))
-        if number is None:
-            return [node]
-        if self.replaying:
-            return _executed(node, number, self.statements[number - self.first_statement])
-        return [_looked_at(node, number)]
+    def _rows(self, body: list[ast.stmt]) -> dict[int, list[ast.stmt]]:
+        """What becomes of simple statements in a row, some of which may take long: by id, all of it at the first."""
+        found: dict[int, list[ast.stmt]] = {}
+        if self.replaying or not any(id(node) in self.long_ones for node in body):
+            return found
+        for together, nodes in itertools.groupby(body, self._may_stand_twice):
+            row = list(nodes)
+            places = [at for at, node in enumerate(row) if id(node) in self.long_ones]
+            if together and places:
+                row = row[places[0] : places[-1] + 1]
+                found.update((id(node), []) for node in row)
+                found[id(row[0])] = [self._looked_at(row)]
+        return found
+
+    def _may_stand_twice(self, node: ast.stmt) -> bool:
+        """Whether a copy of a statement is the same to everybody."""
+        facts = self.facts.of(node)
+        return isinstance(node, SIMPLE) and not facts & (Fact.SUSPENDS | Fact.WARNED_OF)
+
+    def _looked_at(self, row: list[ast.stmt]) -> ast.stmt:
+        flag = self.long_ones[id(row[0])]
+        copy: list[ast.stmt] = []
+        for node in row:
+            number = self.long_ones.get(id(node))
+            if number is None:
+                copy.append(node)
+                continue
+            self.flags[number] = flag
+            at = _quietly_at(node)
+            begin, end = (_at(ast.Expr(_call(name, number, at)), at) for name in ("begin", "end"))
+            copy += [begin, node, end]
+        at = _quietly_at(row[0])
+        test = _attribute(f"h{flag}", at)
+        if (
+            at is row[0]
+        ):  # where a debugger's trace function may raise, and a traceback underlines what comes first
+            for part in (test, test.value):
+                ast.copy_location(part, _first_evaluated(row[0]))
+        return _at(ast.If(test, copy, row), at)
 
     def _end_early(self, node: LoopNode, number: int, key: str) -> None:
         """Where an iteration begins with hindsight and has no more of it, ask whether the rest of it is needed."""
@@ -457,15 +501,9 @@ def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     return [*out, _after("leave", number)]
 
 
-def _looked_at(node: ast.stmt, number: int) -> ast.stmt:
-    """On the statement's own line, or on none where that would be one more step of a debugger's."""
-    at = node if node.lineno == node.end_lineno else NOWHERE
-    begin, end = (_at(ast.Expr(_call(name, number, at)), at) for name in ("begin", "end"))
-    test = _attribute(f"h{number}", at)
-    if at is node:  # where a debugger's trace function may raise, and a traceback underlines what comes first
-        for part in (test, test.value):
-            ast.copy_location(part, _first_evaluated(node))
-    return _at(ast.If(test, [begin, node, end], [node]), at)
+def _quietly_at(node: ast.stmt) -> ast.stmt:
+    """The statement's own line, or none where that would be one more step of a debugger's."""
+    return node if node.lineno == node.end_lineno else NOWHERE
 
 
 def _first_evaluated(node: ast.stmt) -> ast.AST:

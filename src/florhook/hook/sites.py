@@ -38,7 +38,8 @@ class Instrumented:
     or else of the function they stand in, with their line. and the condition on that loop's
     variables without which they do nothing. `left_alone` are the loops that are no sites, by line, and why they are
     none. `ends_early` are the sites whose body begins with hindsight and has no more of it, but something else.
-    `statements` are the sites of statements that may take long; they have ids of their own.
+    `statements` are the sites of statements that may take long; they have ids of their own. `flags` are those of the
+    statements whose flags they share, where they have any.
     """
 
     module: str
@@ -49,6 +50,7 @@ class Instrumented:
     left_alone: tuple[tuple[int, str], ...] = ()
     ends_early: tuple[str, ...] = ()
     statements: tuple[Site, ...] = ()
+    flags: tuple[int, ...] = ()
 
 
 def statement_key(module: str, function: str, line: int, column: int) -> str:

@@ -1,8 +1,8 @@
 """Statements of loop bodies that take long: they are SkipBlocks too, with a checkpoint after them.
 
-A statement costs a test of a flag as long as it is not looked at (`hook/rewrite.py`). The flags of a loop's statements
-are set when it is a main loop, so that its first iteration tells which of them take long, and else when an iteration
-took long that no block inside explains. A statement that turns out quick is left alone again.
+Statements in a row cost a test of one flag as long as none of them is looked at (`hook/rewrite.py`). A loop's
+statements are looked at when it is a main loop, so that its first iteration tells which of them take long, and else
+when an iteration took long that no block inside explains. A statement that turns out quick is left alone again.
 
 Its execution is no context among the open loops: loops inside it have the same names, whether it was looked at or not.
 It leaves a row only where it leaves a checkpoint. Beside the entry's walk, that row has how many executions of each
@@ -56,6 +56,8 @@ class LongOnes:
         self._recorder = recorder
         self._program = recorder.program
         self._known: dict[int, Known] = {}
+        self.looked_at: set[int] = set()
+        self._sharing: dict[int, int] = {}  # by flag, how many of these share it
 
     def look_at_all(self, loop: Context) -> None:
         """The statements of a loop are looked at, but for those that were found quick."""
@@ -63,15 +65,28 @@ class LongOnes:
             for number in self._program.statements_in.get(loop.site_id, ()):
                 if number not in self._known:
                     self._known[number] = Known()
-                    probes.look_at(number, True)
+                    self._look_at(number)
 
     def iteration_ended(self, loop: Context, own: float) -> None:
         """`own`: the seconds that it took in neither loops inside nor statements that are looked at."""
         if own >= LOOK and self._recorder.agreement is None:
             for number in self._program.statements_in.get(loop.site_id, ()):
-                known = self._known.setdefault(number, Known())
-                known.quick = 0
-                probes.look_at(number, True)
+                self._known.setdefault(number, Known()).quick = 0
+                self._look_at(number)
+
+    def _look_at(self, number: int) -> None:
+        if number not in self.looked_at:
+            self.looked_at.add(number)
+            flag = self._program.flag_of[number]
+            self._sharing[flag] = self._sharing.get(flag, 0) + 1
+            probes.look_at(flag, True)
+
+    def _leave_alone(self, number: int) -> None:
+        if number in self.looked_at:
+            self.looked_at.discard(number)
+            flag = self._program.flag_of[number]
+            self._sharing[flag] -= 1
+            probes.look_at(flag, bool(self._sharing[flag]))
 
     def begin(self, number: int, frame: FrameType) -> None:
         """Walk the state if this execution may be checkpointed."""
@@ -137,7 +152,7 @@ class LongOnes:
             return
         known.quick += 1
         if known.quick >= (GIVE_UP_LONG_ONE if known.was_long else GIVE_UP):
-            probes.look_at(number, False)
+            self._leave_alone(number)
 
     def _checkpoint(self, known: Known, loop: Context, context: Context, frame: FrameType) -> None:
         recorder = self._recorder

@@ -32,7 +32,7 @@ def reserve_marks(count: int) -> int:
 
 
 def reserve_flags(count: int) -> int:
-    """Room for the flags of `count` more statements: whether each may take long and is looked at. The first's id."""
+    """Room for the flags of `count` more statements: whether one may take long and is looked at. The first's id."""
     global _flags
     first, _flags = _flags, _flags + count
     for number in range(first, _flags):

@@ -41,6 +41,7 @@ class Program:
         self.site_marks: list[int] = []  # the mark of each site
         self.statements: dict[int, Site] = {}  # that may take long; ids of their own, in contexts -1 - id
         self.loops_of: dict[int, int] = {}  # of each, the site of its loop
+        self.flag_of: dict[int, int] = {}  # of each, whose flag it shares
         self.statements_in: dict[int, list[int]] = {}  # and the other way around
         self.wanted: frozenset[str] = frozenset()  # replaying: keys of those that need not be run
         self.leaves: set[int] = set()  # ids of the sites in which no other loop can run
@@ -196,6 +197,7 @@ class Program:
         for number, statement in enumerate(info.statements, first):
             self.statements[number] = statement
             self.loops_of[number] = loops[statement.outer]
+            self.flag_of[number] = info.flags[number - first] if info.flags else number
             self.statements_in.setdefault(loops[statement.outer], []).append(number)
 
     def with_loops_inside(self, marks: int) -> int:

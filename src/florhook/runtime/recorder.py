@@ -296,7 +296,7 @@ class Recorder(Tracker):
         try:
             if compiled.is_compiling() or self.asleep or not self.active:
                 return
-            if threading.get_ident() == self.main_thread:
+            if statement in self.long_ones.looked_at and threading.get_ident() == self.main_thread:
                 self._begin_statement(statement, frame or sys._getframe(1))
         except RecursionError:
             return
@@ -307,7 +307,7 @@ class Recorder(Tracker):
         try:
             if compiled.is_compiling() or self.asleep or not self.active:
                 return
-            if threading.get_ident() == self.main_thread:
+            if statement in self.long_ones.looked_at and threading.get_ident() == self.main_thread:
                 self._end_statement(statement, frame or sys._getframe(1))
         except RecursionError:
             return
@@ -637,13 +637,17 @@ class Recorder(Tracker):
             self._spend(context.extra.walk_s)
 
     def checkpoint_exit(self, context: Context, frame: FrameType, block: Block) -> None:
-        """After a statement, and its row. The walk before it is a part of what it costs: there was none otherwise."""
-        checkpoints = block.checkpoints
+        """After a statement, and its row. The walk before it is a part of what it costs: there was none otherwise.
+
+        Rows of the loops around are sent when they would be without it.
+        """
+        checkpoints, flushed = block.checkpoints, self.flushed
         self._checkpoint(context, context.extra, frame, EXIT, block)
         if block.checkpoints > checkpoints:
             block.cost += context.extra.walk_s
         if context.number >= 0:
             self._write_context(context, context.extra, "end")
+            self.flushed = flushed
 
     def end_marks(self, context: Context) -> int:
         self.long_ones.abandon(context)
@@ -849,7 +853,7 @@ class Recorder(Tracker):
         self.places += iteration != 0
         watch.checkpoints += 1
         watch.checkpoint_ran, watch.checkpoint_at = self.ran(), self.now()
-        if not watch.checkpoints - 1 or iteration > 0:
+        if context.site.kind != STATEMENT and (watch.checkpoints == 1 or iteration > 0):
             self._write_open(context)
         self._tell_note()
 
