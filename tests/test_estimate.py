@@ -19,13 +19,13 @@ time.sleep(0.3)
 total = 0
 for epoch in range(5):
     for step in range(4):
-        time.sleep(0.05)
+        if time.sleep(0.05): pass
         total += step
-    time.sleep(0.1)
+    if time.sleep(0.1): pass
     print(epoch, total)
 time.sleep(0.2)
 """
-EPOCH, STEPS = 0.3, 0.2  # seconds
+EPOCH, STEPS = 0.3, 0.2  # seconds; of no statement that could be skipped
 
 
 def estimated(flor: Flor, place: str, selection: str = "") -> Estimate:
@@ -56,6 +56,27 @@ def test_seconds_by_hand(recorded: Flor) -> None:
     assert one.loops[0].runs == ((3, 4),)
     assert one.loops[0].seconds == pytest.approx(EPOCH, rel=0.4)
     assert one.seconds == one.around + one.loops[0].seconds
+
+
+def test_statements_that_are_skipped_take_no_time(flor: Flor) -> None:
+    """The first of five is run; after each other one is a restore, and loops in it are not counted besides."""
+    flor.write(
+        "train.py",
+        """
+        import time
+        def wait():
+            for step in range(2):
+                if time.sleep(0.05): pass
+            if time.sleep(0.1): pass
+        for epoch in range(5):
+            wait()
+            x = epoch
+        """,
+    )
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    plan = estimated(flor, "__main__::0").loops[0]
+    assert (plan.runs, plan.restores, plan.skipped) == (((0, 5),), 1 + 1 + 4, 4)
+    assert plan.seconds == pytest.approx(0.1 + 6 * 0.005, rel=0.4)
 
 
 def test_the_plan_is_shown_and_nothing_runs(recorded: Flor) -> None:
