@@ -212,6 +212,7 @@ REFUSED = [
     ("class Meter:", "class Meter(dict):", "changed `class Meter:`"),
     ("class Meter:", "class Meters:", "removed `class Meter:`"),
     ("import random\n", "", "removed `import random`"),
+    ("class Meter:", "@functools.total_ordering\nclass Meter:", "changed the decorators of `class Meter:`"),
     ("from torch import nn\n", "from torch import nn, sys\n", "the name `sys`"),
     ('    print("next", next(batches))\n', "", "removed `print('next', next(batches))`"),
     ('print("next", next(batches))', 'print("next")', "`print('next', next(batches))`"),

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from conftest import Flor
 
 from florhook.launch import INTERRUPTED, UNFLUSHED, trim
 
@@ -293,3 +294,25 @@ def test_a_module_is_found_from_a_console_script_too(tmp_path: Path) -> None:
     )
     assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
     assert plain.stdout == f"{tmp_path.resolve()} __main__\n"
+
+
+@pytest.mark.parametrize("words", [["s.py"], ["-m", "nothing_of_that_name"], ["-c", "print('code')"]])
+def test_a_working_folder_that_was_removed(flor: Flor, words: list[str]) -> None:
+    """Python runs what it finds all the same; so does a recording, which says that there is none."""
+    script = flor.write("s.py", "print('ran')\n")
+    gone = flor.folder / "gone"
+    for place in ([str(script)], words):
+        outcomes = []
+        for command in ([], ["-m", "florhook"]):
+            gone.mkdir()
+            shell = ["/bin/sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", sys.executable, *command, *place]
+            done = subprocess.run(shell, cwd=gone, env=flor.environ(), capture_output=True, text=True)
+            errors = [line for line in done.stderr.splitlines() if not line.startswith("florhook: ")]
+            outcomes.append((done.returncode, done.stdout, [line.rpartition("/")[2] for line in errors]))
+        assert outcomes[0] == outcomes[1]
+        assert "the program runs without being recorded" in done.stderr
+    gone.mkdir()
+    shell = ["/bin/sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", sys.executable, "-m", "florhook", "runs"]
+    done = subprocess.run(shell, cwd=gone, env=flor.environ(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "florhook: the working folder is not there any more\n"

@@ -301,3 +301,12 @@ def test_only_replays_have_probes(recorded: Flor) -> None:
         done = recorded(option, "train.py")
         assert done.returncode == 2
         assert option.partition("=")[0] in done.stderr
+
+
+def test_a_refused_probe_is_named_as_it_was_asked_for(flor: Flor) -> None:
+    """Not as the statement that stands for it."""
+    flor.write("s.py", "items = []\nfor epoch in range(3):\n    items.append(epoch)\n    print(epoch)\n")
+    assert flor("s.py").returncode == 0
+    refused = flor("replay", "last", "--probe", "s.py:4:epoch, items.pop() if epoch")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "s.py:4: added `epoch, items.pop()`: `items.pop` changes the program" in refused.stderr

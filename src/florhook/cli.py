@@ -96,7 +96,11 @@ def _asks_for_help(rest: list[str]) -> bool:
 
 
 def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
-    settings = from_sources(os.environ, flags, Path.cwd())
+    here = _working_folder()
+    if here is None:
+        _go_without_folder(flags, rest)
+        return
+    settings = from_sources(os.environ, flags, here)
     if "at" in flags and settings.mode != "resume" and rest[:1] not in (["shell"], ["pin"]):
         raise UsageError("--at goes with --mode resume, with shell or with pin")
     if rest[:1] == ["replay"] and not _is_program("replay"):
@@ -122,6 +126,23 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     else:
         _refuse_slips(rest[0])
         run_target(target_of(rest), settings)
+
+
+def _working_folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def _go_without_folder(flags: dict[str, str], rest: list[str]) -> None:
+    """The working folder was removed: Python runs a program all the same, and so do we."""
+    problem = "the working folder is not there any more"
+    mode = flags.get("mode", os.environ.get("FLOR_MODE") or "record")
+    if mode not in ("record", "off") or not rest or (rest[0] in SUBCOMMANDS and not _is_program(rest[0])):
+        raise UsageError(problem)
+    _say(f"{problem}; the program runs without being recorded")
+    run_plainly(target_of(rest))
 
 
 def _refuse_slips(word: str) -> None:

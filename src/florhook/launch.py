@@ -234,7 +234,7 @@ def _is_debugged() -> bool:
 
 def _run_script(target: Target, program: _Program) -> None:
     sys.argv = [target.value, *target.argv]
-    path = target.value if os.path.isabs(target.value) else os.path.join(os.getcwd(), target.value)
+    path = target.value if os.path.isabs(target.value) else os.path.join(_working_folder(), target.value)
     if has_importer(path):
         set_path0(path, always=True)
         _run_by_runpy("__main__", False, program)
@@ -287,7 +287,18 @@ def script_folder(script: str) -> str:
         script = os.path.join(os.path.dirname(script), os.readlink(script))
     except OSError:
         pass
-    return os.path.dirname(os.path.realpath(script))
+    try:
+        return os.path.dirname(os.path.realpath(script))
+    except OSError:  # the working folder was removed
+        return os.path.dirname(script)
+
+
+def _working_folder() -> str:
+    """Nothing where it was removed, as in CPython."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def folder_of(target: Target) -> str:
@@ -311,7 +322,7 @@ def set_path0(folder: str, always: bool = False) -> None:
 
 def _run_module(target: Target, program: _Program) -> None:
     sys.argv = ["-m", *target.argv]
-    set_path0(os.getcwd())  # a console script of ours has the folder of scripts there
+    set_path0(_working_folder())  # a console script of ours has the folder of scripts there
     program.announce()  # the packages that the module lies in are part of the program, too
     _run_by_runpy(target.value, True, program)
 
