@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 from conftest import Flor
 
@@ -431,3 +433,15 @@ def test_a_second_resume_prints_everything_once(flor: Flor) -> None:
     (flor.folder / "die5").unlink()
     done = flor("train.py", FLOR_MODE="resume", FLOR_EPSILON="inf")
     assert (done.stdout, done.returncode) == (plain, 0), done.stderr
+
+
+def test_a_program_of_which_nothing_is_recorded(flor: Flor) -> None:
+    """What was added to a zip file cannot be known: a replay that said nothing of it would seem to be one."""
+    main = flor.write("__main__.py", "for epoch in range(3):\n    print(epoch)\n")
+    with zipfile.ZipFile(flor.folder / "app.zip", "w") as file:
+        file.write(main, "__main__.py")
+    recorded = flor("app.zip")
+    assert (recorded.stdout, recorded.returncode) == ("0\n1\n2\n", 0)
+    shown = flor("app.zip", FLOR_MODE="replay")
+    assert (shown.stdout, shown.returncode) == ("", 3)
+    assert "recorded no module of app.zip" in shown.stderr

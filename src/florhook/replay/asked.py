@@ -60,6 +60,11 @@ def asked(
     check_same_program(target, settings, run)
     rows = store.sources(run)
     sources = modules_of(rows)
+    if not sources:
+        raise RefusedError(
+            f"run {run.id} recorded no module of {run.program}: what was added to it cannot be known "
+            "(florhook doctor says why)"
+        )
     if versions is None:
         versions = with_probes(probes, sources, run, os.getcwd())
     try:
