@@ -444,4 +444,4 @@ def test_a_program_of_which_nothing_is_recorded(flor: Flor) -> None:
     assert (recorded.stdout, recorded.returncode) == ("0\n1\n2\n", 0)
     shown = flor("app.zip", FLOR_MODE="replay")
     assert (shown.stdout, shown.returncode) == ("", 3)
-    assert "recorded no module of app.zip" in shown.stderr
+    assert "app.zip: what was added to it cannot be known" in shown.stderr
