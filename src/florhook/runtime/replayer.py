@@ -256,7 +256,7 @@ class Replayer(Tracker):
         turn.step = turn.steps.popleft()
         turn.runs = turn.step.restore != EXIT
         if not turn.runs:
-            self._restore(context, turn, EXIT)
+            self._restore(context, turn, EXIT, frame)
             self._go_on_counting(around, recorded)
             self.restoring_takes[site.key] = time.perf_counter() - began
         return turn.runs
