@@ -142,3 +142,38 @@ def test_what_runs_in_quick_loops_is_marked(flor: Flor) -> None:
     main = next(loop for loop in record.loops.values() if loop.row.parent < 0)
     mark = record.mark_ids["__main__:inner:0"]
     assert {epoch for epoch in range(40) if mark in main.marks_of(epoch)} == {k for k in range(40) if k % 4}
+
+
+CALLS = 4096
+SEARCH = """
+    from florhook.runtime.context import Context
+
+    opened, plain = {{}}, Context.__init__
+
+    def count(self, number, site, *rest):
+        opened[site.key] = opened.get(site.key, 0) + 1
+        plain(self, number, site, *rest)
+
+    Context.__init__ = count
+
+    def found(values):
+        for value in values:
+            if {test}:
+                return value
+
+    for epoch in range(2):
+        for call in range({calls}):
+            found((1, 8, 2))
+    print(opened.get("__main__:found:0", 0), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "test", ["value > 7", "abs(value) > 7"]
+)  # a loop that calls nothing, and one that does
+def test_short_loops_that_are_left_by_return_are_looked_at_seldom(flor: Flor, test: str) -> None:
+    """As those that end: a function that searches may be called millions of times."""
+    flor.write("train.py", SEARCH.format(test=test, calls=CALLS))
+    recorded = flor("train.py")
+    assert recorded.returncode == 0, recorded.stderr
+    assert 0 < int(recorded.stdout) < 2 * CALLS / 10

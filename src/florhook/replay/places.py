@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from ..hook.sites import STATEMENT
 from ..runtime.digests import Digests
 from ..runtime.verifier import readable, title
 from ..store.rows import CheckpointRow
@@ -22,7 +21,7 @@ def place_text(record: Record, loop: Loop, iteration: int) -> str:
 def boundary_text(record: Record, loop: Loop, iteration: int) -> str:
     """The same without what is around."""
     where = loop_text(record, loop)
-    if loop.site.kind == STATEMENT:
+    if loop.is_statement:
         return f"after {where}"
     if iteration == EXIT:
         return f"at the end of {where}"
@@ -33,7 +32,7 @@ def loop_text(record: Record, loop: Loop) -> str:
     """ "the loop at train.py:41", "the statement at train.py:43" """
     source = record.source_of(loop.site.key.partition(":")[0])
     name = "?" if source is None else os.path.basename(source.path)
-    what = "statement" if loop.site.kind == STATEMENT else "loop"
+    what = "statement" if loop.is_statement else "loop"
     return f"the {what} at {name}:{loop.site.line}"
 
 

@@ -62,6 +62,10 @@ class Loop:
             return self.iterations[boundary].began
         return self.checkpoints[boundary].taken if boundary in self.checkpoints else self.row.entered
 
+    @property
+    def is_statement(self) -> bool:
+        return self.site.kind == STATEMENT
+
     def seconds(self, start: int, stop: int) -> float:
         """How long the run took from one boundary to another."""
         end = self.row.left if stop == self.known and self.row.left is not None else self.time_at(stop)
@@ -75,6 +79,12 @@ class Loop:
 def is_state(row: SourceRow) -> bool:
     """Whether a row holds a random state rather than a module."""
     return row.module.startswith("<")
+
+
+def line_of_statement(key: str) -> int | None:
+    """The line in the recorded source of a statement; None for the key of a loop."""
+    place = place_of_statement(key)
+    return None if place is None else place[0]
 
 
 def modules_of(rows: list[SourceRow]) -> list[SourceRow]:

@@ -201,7 +201,8 @@ class Tracker:
     def abandon_innermost(self) -> None:
         """A return or an exception has left it."""
         top = self.pop()
-        self._fold_marks(top)
+        if top.extra is not None:  # else what ran stays to be harvested
+            self._fold_marks(top)
         self.closed(top, abandoned=True)
 
     def _left(self, context: Context, site_id: int, frame: FrameType) -> bool:

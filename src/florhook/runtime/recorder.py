@@ -207,9 +207,12 @@ class Recorder(Tracker):
                 self.quick.get((site, self.stack[-1].site_id if self.stack else -1), 0) > 0
                 and self._knows_its_place()
             ):
+                self.quick[site, self.stack[-1].site_id if self.stack else -1] -= 1
                 return self._unseen(site, iterable)
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):
+                if not self.stack or self.stack[-1].extra is not None:
+                    return self._unseen(site, iterable)
                 self.push_quick(site, frame)
                 return iterable
             context = self._open(site, frame, iterable, cells)
@@ -363,7 +366,6 @@ class Recorder(Tracker):
         holds, and with that the reference in `asleep`.
         """
         around = self.stack[-1] if self.stack else None
-        self.quick[site, -1 if around is None else around.site_id] -= 1
         self.count(site, around)
         probes.marks[self.program.site_marks[site]][0] = True
         if site in self.program.leaves:
@@ -655,9 +657,14 @@ class Recorder(Tracker):
 
     def closed(self, context: Context, abandoned: bool) -> None:
         watch: Watch | None = context.extra
-        if watch is not None and context.parent is not None and context.parent.extra is not None:
-            context.parent.extra.inside += self.ran() - watch.entered_ran
-        if watch is None or (context.number < 0 and self.ran() - watch.entered_ran < QUICK):
+        if watch is None:
+            return
+        seconds = self.ran() - watch.entered_ran
+        if context.parent is not None and context.parent.extra is not None:
+            context.parent.extra.inside += seconds
+        if abandoned and seconds < QUICK:  # where it is not, the loop may have been left long ago
+            self._learn_how_quick(context, seconds)
+        if context.number < 0 and seconds < QUICK:
             return
         self._number(context)
         how = "abandoned" if abandoned else ("break" if context.broken else "end")

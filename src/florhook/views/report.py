@@ -13,7 +13,6 @@ from typing import Any
 
 from ..history.lines import ALL, History, history_of
 from ..history.tables import Value, values_of
-from ..hook.sites import STATEMENT
 from ..logs.replays import accounts_of, verdict
 from ..replay.record import Record
 from ..store.rows import RunRow
@@ -164,7 +163,7 @@ def _checkpoints(record: Record) -> list[tuple[float, int, str]]:
             where = (
                 f"end of the loop of line {line}" if iteration < 0 else f"line {line}, iteration {iteration}"
             )
-            if loop.site.kind == STATEMENT:
+            if loop.is_statement:
                 where = f"after the statement of line {line}"
             found.append((round(row.taken, 3), sum(row.lengths), where))
     return found

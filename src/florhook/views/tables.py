@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from ..errors import UsageError
-from ..hook.sites import place_of_statement
 from ..logs.replays import Account, accounts_of, verdict
-from ..replay.record import modules_of
+from ..replay.record import line_of_statement, modules_of
 from ..settings import Settings
 from ..store.rows import CELL, RunRow
 from ..store.store import WHOLE, Store
@@ -111,12 +110,12 @@ def _show_loops(store: Store, run: RunRow) -> None:
         figures[3] += (row.left or row.entered) - row.entered
     for site, (executions, iterations, checkpoints, seconds) in sites.items():
         told = f"{checkpoints:.0f} checkpoints, {seconds:.2f} s"
-        place = place_of_statement(site)
-        if place is None:
+        line = line_of_statement(site)
+        if line is None:
             print(f"loop         {site}: {executions:.0f} executions, {iterations:.0f} iterations, {told}")
         else:
             around = site.rpartition(":")[0]
-            print(f"statement    {around}, line {place[0]}: {told}")
+            print(f"statement    {around}, line {line}: {told}")
         for block in run.stats.get("blocks", ()):
             if block["site"] == site:
                 print(f"             {_block(block)}")
@@ -143,7 +142,7 @@ def _show_replay(account: Account) -> None:
 
 def _block(block: dict[str, Any]) -> str:
     """What the budget made of a loop's exits, or of its boundaries."""
-    if place_of_statement(block["site"]) is not None:
+    if line_of_statement(block["site"]) is not None:
         what, took = "ends", "the statement"
     elif block["kind"] == "exit":
         what, took = "exits", "the loop"
