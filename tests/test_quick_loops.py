@@ -145,17 +145,18 @@ def test_what_runs_in_quick_loops_is_marked(flor: Flor) -> None:
 
 
 CALLS = 4096
-SEARCH = """
+COUNTED = """
     from florhook.runtime.context import Context
 
-    opened, plain = {{}}, Context.__init__
+    opened, plain = {}, Context.__init__
 
     def count(self, number, site, *rest):
         opened[site.key] = opened.get(site.key, 0) + 1
         plain(self, number, site, *rest)
 
     Context.__init__ = count
-
+"""
+SEARCH = """
     def found(values):
         for value in values:
             if {test}:
@@ -173,7 +174,61 @@ SEARCH = """
 )  # a loop that calls nothing, and one that does
 def test_short_loops_that_are_left_by_return_are_looked_at_seldom(flor: Flor, test: str) -> None:
     """As those that end: a function that searches may be called millions of times."""
-    flor.write("train.py", SEARCH.format(test=test, calls=CALLS))
+    flor.write("train.py", COUNTED + SEARCH.format(test=test, calls=CALLS))
     recorded = flor("train.py")
     assert recorded.returncode == 0, recorded.stderr
     assert 0 < int(recorded.stdout) < 2 * CALLS / 10
+
+
+SAID = """
+    print(opened.get("__main__:tiny:0", 0))
+"""
+SELDOM_LONG = """
+    import time
+
+    def tiny(n):
+        total = 0
+        for k in range(n):
+            total += abs(k)
+        return total
+
+    def evaluate(step):
+        total = 0
+        for k in range(20):
+            time.sleep(0.005)
+            total += step - k
+        return total
+
+    for step in range(40_000):
+        tiny(3)
+        if step % 8_000 == 7_999:
+            evaluate(step)
+"""
+
+
+def test_a_fast_loop_with_long_loops_in_few_iterations(flor: Flor) -> None:
+    """Nothing inside is looked at until something took long; then what takes long is recorded, in its iteration."""
+    flor.write("train.py", SELDOM_LONG)
+    recorded = flor("train.py")
+    assert recorded.returncode == 0, recorded.stderr
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    main = next(loop for loop in record.loops.values() if loop.row.parent < 0)
+    long = [loop.row for loop in record.loops.values() if loop.site.key == "__main__:evaluate:0"]
+    places = {(row.parent, row.iteration, row.nth) for row in long}
+    every = [(main.row.ctx, step, 0) for step in range(7_999, 40_000, 8_000)]
+    assert places in (set(every), set(every[1:])), "the first may have been slept through"
+    probed = SELDOM_LONG.replace("total += step - k\n", "total += step - k\n            print('@@', k, total)\n")
+    flor.write("train.py", probed)
+    wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+    assert len(wanted) == 100
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+
+
+def test_calls_in_a_fast_loop_are_not_looked_at(flor: Flor) -> None:
+    """Of 40,000 short loops in as many iterations."""
+    flor.write("train.py", COUNTED + SELDOM_LONG.replace("step % 8_000 == 7_999", "False") + SAID)
+    recorded = flor("train.py")
+    assert recorded.returncode == 0, recorded.stderr
+    assert 0 < int(recorded.stdout) < 4_000

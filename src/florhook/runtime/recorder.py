@@ -50,6 +50,8 @@ EXIT = -1  # the "iteration" of a checkpoint at a loop's exit
 DETAIL = 2e-4  # seconds: shorter iterations get no row of their own
 LOOK_AGAIN = 2e-3  # seconds between two boundaries of a fast loop that are looked at
 MOST_AT_ONCE = 1 << 16
+LONG_SLEEP = 10 * LOOK_AGAIN  # between two boundaries: something inside may have taken long that was not seen
+RESTLESS_FOR = 64  # boundaries
 QUICK = 1e-3  # seconds: loops that take less are looked at seldom, and get no row
 QUICK_AFTER, QUICK_FOR = 8, 64  # executions
 MAIN_QUICK_AFTER = 64  # of a loop outside all others: the next one may be what the program is all about
@@ -121,6 +123,7 @@ class Watch:
     boundaries: bool = False
     exit_objection: str = ""  # the budget's, at the entry, to the exit,
     objection: str = ""  # and to the boundaries
+    sleeps: bool = False  # nothing is looked at inside the running iterations
     driven: bool = False  # its iterator comes to a place by running only
     flow: Iterator[Any] | None = None  # the iterator's items, while it is iterated over
     checkpoints: int = 0
@@ -169,7 +172,11 @@ class Recorder(Tracker):
         self.quick_ones: dict[
             tuple[int, int], int
         ] = {}  # and how many in a row were looked at and found quick.
-        self.asleep: list[weakref.ref[set[Any]]] = []  # not empty while one runs that is not looked at
+        # Not empty while a loop runs inside which nothing is looked at.
+        self.asleep: list[weakref.ref[set[Any]] | Context] = []
+        self.restless: dict[
+            int, float
+        ] = {}  # by site: between how many boundaries more everything is looked at
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
         self.logged = Logged(self)
@@ -451,7 +458,8 @@ class Recorder(Tracker):
 
     def _blocks(self, context: Context, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
         """Runs between iterations, never while the program's own iterator does."""
-        context.extra.flow = flow
+        watch: Watch = context.extra
+        watch.flow = flow
         try:
             while True:
                 if self.active:
@@ -463,17 +471,38 @@ class Recorder(Tracker):
                     except Exception as error:
                         self.stop(error)
                 wanted = context.begun + context.block
+                if self._may_sleep(context):
+                    watch.sleeps = context.blind = True
+                    self.asleep.append(context)
                 yield itertools.islice(flow, context.block)
+                self._wake(context)
                 if context.begun < wanted:
                     context.exhausted = True
                     return
         except GeneratorExit:
             context.broken = True
-            context.extra.out_left = self.written
+            watch.out_left = self.written
+            self._wake(context)
         finally:
-            context.extra.flow = None
+            watch.flow = None
             if type(context.iterable) is not range:
                 context.iterable = None  # the program's object lives no longer than without us
+
+    def _may_sleep(self, context: Context) -> bool:
+        """Whether nothing is looked at inside the next iterations: so many of them at once are too short for it.
+
+        Not where loops inside were seen to take long, or may have: then each of them is to be counted.
+        """
+        if context.block == 1 or not self.active or self.everything or self.agreement is not None:
+            return False
+        rest = self.restless.get(context.site_id, 0)
+        if rest:
+            self.restless[context.site_id] = rest - 1
+        return not rest
+
+    def _wake(self, context: Context) -> None:
+        if context in self.asleep:
+            self.asleep.remove(context)
 
     @compiled.aside
     @accounted
@@ -499,6 +528,9 @@ class Recorder(Tracker):
         if count == 1:
             self.long_ones.iteration_ended(context, seconds - watch.inside - watch.stated)
         watch.inside = watch.stated = 0.0
+        if watch.sleeps and seconds > LONG_SLEEP:
+            self.restless[context.site_id] = RESTLESS_FOR
+        watch.sleeps = False
         if not self.everything:
             if seconds < LOOK_AGAIN:
                 context.block = min(2 * context.block, MOST_AT_ONCE)
@@ -662,6 +694,8 @@ class Recorder(Tracker):
         seconds = self.ran() - watch.entered_ran
         if context.parent is not None and context.parent.extra is not None:
             context.parent.extra.inside += seconds
+            if seconds >= QUICK and context.parent.block > 1:
+                self.restless[context.parent.site_id] = math.inf
         if abandoned and seconds < QUICK:  # where it is not, the loop may have been left long ago
             self._learn_how_quick(context, seconds)
         if context.number < 0 and seconds < QUICK:
