@@ -218,7 +218,9 @@ def test_a_fast_loop_with_long_loops_in_few_iterations(flor: Flor) -> None:
     places = {(row.parent, row.iteration, row.nth) for row in long}
     every = [(main.row.ctx, step, 0) for step in range(7_999, 40_000, 8_000)]
     assert places in (set(every), set(every[1:])), "the first may have been slept through"
-    probed = SELDOM_LONG.replace("total += step - k\n", "total += step - k\n            print('@@', k, total)\n")
+    probed = SELDOM_LONG.replace(
+        "total += step - k\n", "total += step - k\n            print('@@', k, total)\n"
+    )
     flor.write("train.py", probed)
     wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
     assert len(wanted) == 100

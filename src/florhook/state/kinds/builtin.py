@@ -35,6 +35,7 @@ EMPTY_SET, SET_ENTRY, PROBES = (
     10,
 )  # bytes, bytes, and how far from its place an item may lie
 STANDARD_STREAMS = 2  # the highest of their descriptors
+STANDARD_NAMES = ("__stdin__", "__stdout__", "__stderr__", "stdin", "stdout", "stderr")
 
 
 class List(Kind):
@@ -477,13 +478,18 @@ class File(Kind):
     name, how = "file", "in place"
 
     def shell(self, obj: Any, scan: Scan) -> Any:
+        standard = next((each for each in STANDARD_NAMES if getattr(sys, each) is obj), None)
+        if standard is not None:
+            return "", standard
         name = getattr(obj, "name", obj)
         return (
             (type(obj).__name__, name if isinstance(name, (str, bytes)) else "") if obj.closed else str(name)
         )
 
     def create(self, spec: Any, loader: Loader) -> Any:
-        return loader.missing(f"open file {spec}") if isinstance(spec, str) else _closed_file(*spec)
+        if isinstance(spec, str):
+            return loader.missing(f"open file {spec}")
+        return _closed_file(*spec) if spec[0] else getattr(sys, spec[1])
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         if obj.closed:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .base import Kind, Registry
+from .base import Kind, Opaque, Registry
 from .builtin import Instance
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ..scan import Scan
 
 NUMBERS = ("_ident", "_native_id")
+HANDLES: Any = _thread  # of Python 3.13 and newer
 
 
 class Thread(Kind):
@@ -52,6 +54,37 @@ class OtherThread(Instance):
         numbers = {name: vars(obj).get(name) for name in NUMBERS}
         super().apply(obj, content, loader)
         vars(obj).update(numbers)
+
+
+class Handle(Kind):
+    """What Python 3.13 and newer know a thread by; one is as good as another when the thread is over or not begun."""
+
+    name, how, varies = "thread's handle", "in place", True
+
+    def variant(self, obj: Any) -> Kind | None:
+        return self if obj.is_done() or not obj.ident else OPAQUE
+
+    def shell(self, obj: Any, scan: Scan) -> bool:
+        return bool(obj.is_done())
+
+    def create(self, spec: bool, loader: Loader) -> Any:
+        if not spec:
+            return HANDLES._ThreadHandle()
+        handle = HANDLES.start_joinable_thread(int)  # the only way to one that is done
+        handle.join()
+        return handle
+
+    def content(self, obj: Any, scan: Scan) -> bool:
+        return bool(obj.is_done())
+
+    def apply(self, obj: Any, content: bool, loader: Loader) -> None:
+        from ..restore import CannotRestoreError
+
+        if obj.is_done() is not content:
+            raise CannotRestoreError("a thread had not begun, or was not over")
+
+
+OPAQUE = Opaque()
 
 
 class Local(Kind):
@@ -120,3 +153,5 @@ def register(registry: Registry) -> None:
     registry.add(Thread(other), threading.Thread, derived=True)
     registry.add(Local(), threading.local, derived=True)
     registry.add(Variable(), contextvars.ContextVar)
+    if hasattr(HANDLES, "_ThreadHandle"):
+        registry.add(Handle(), HANDLES._ThreadHandle)
