@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from florhook import frames
 from florhook.hook.rewrite import SIMPLE, rewrite
 from florhook.hook.sites import Instrumented
 from florhook.replay.plan import Question
@@ -990,8 +991,8 @@ def outcome_of(code: CodeType, module: ModuleType) -> Outcome:
         try:
             exec(code, vars(module))
         except BaseException as error:
-            frames = traceback.extract_tb(error.__traceback__)[1:]
-            places = [(frame.filename, frame.lineno, frame.name) for frame in frames]
+            steps = traceback.extract_tb(error.__traceback__)[1:]
+            places = [(frame.filename, frame.lineno, frame.name) for frame in steps]
             trace = f"{type(error).__name__}: {error} {places} {error.__context__!r} {error.__cause__!r}"
     return out.getvalue(), trace
 
@@ -1006,6 +1007,7 @@ def run_in(mode: str, source: str) -> Outcome:
         if mode == "plain":
             return outcome_of(compile(text, "prog.py", "exec", dont_inherit=True), module)
         handler = handler_of(mode, program, problems)
+        frames.host = __name__  # what pytest holds, which may be much, is not the program's
         code = program.transform(text.encode(), "prog.py", "prog")
         with probes_go_to(handler):
             if mode == "record all":
@@ -1017,6 +1019,7 @@ def run_in(mode: str, source: str) -> Outcome:
         assert not problems
         return outcome
     finally:
+        frames.host = ""
         del sys.modules["prog"]
 
 
