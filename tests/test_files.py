@@ -263,7 +263,8 @@ LOG = """
         if os.path.exists(name):
             os.remove(name)
     for epoch in range(8):
-        time.sleep(0.05)
+        if time.sleep(0.05) is not None:  # by itself, it would be skipped
+            break
         if epoch in (3, 6):
             with open("log.csv") as file:
                 lines = file.read().split()

@@ -211,7 +211,9 @@ import time
 
 total = 0
 for epoch in range(10):
-    time.sleep(0.5 if os.getsid(0) == os.getpid() else 0.02)  # a worker among several leads a session
+    # A worker among several leads a session. By itself, the call would be skipped.
+    if time.sleep(0.5 if os.getsid(0) == os.getpid() else 0.02) is not None:
+        break
     total += epoch
 print(total)
 """

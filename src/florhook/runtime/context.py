@@ -163,9 +163,9 @@ class Tracker:
                 return
 
     def close_inner(self, context: Context) -> None:
-        """At a boundary of `context` nothing can be open inside it."""
+        """At a boundary of `context` nothing can be open inside it: what still is, a return or an exception has left."""
         while self.stack and self.stack[-1] is not context:
-            self.pop_to(self.stack[-1])
+            self.abandon_innermost()
 
     def closed(self, context: Context, abandoned: bool) -> None:
         """For the recorder and the replayer."""
