@@ -29,10 +29,10 @@ print(json.dumps({{"pid": os.getpid(), "argv": sys.argv[1:], "env": env}}))
 """
 
 WAITING = """
-import signal, sys, time
+import os, signal, sys, time
 
 {handler}
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # a handler that is called in the middle of a print cannot print
 time.sleep(60)
 """
 
