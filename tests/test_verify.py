@@ -486,3 +486,41 @@ def test_a_cached_property_that_only_the_run_had(flor: Flor) -> None:
     done = flor("train.py", FLOR_MODE="replay")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "".join(f"@@ {epoch}\n" for epoch in range(6))
+
+
+def test_what_a_thread_does_meanwhile_is_not_compared(flor: Flor) -> None:
+    """How far it has come differs from run to run: that is said, and is no divergence. Here the run had none at all."""
+    program = """
+        import os, queue, threading, time
+        tasks, done, threads = queue.Queue(), [], []
+        def work():
+            while True:
+                task = tasks.get()
+                if task is None:
+                    return
+                time.sleep(0.02)
+                done.append(task)
+        for epoch in range(2):
+            if "THREAD" in os.environ:
+                threads.append(threading.Thread(target=work, name="worker"))
+                threads[0].start()
+            for step in range(3):
+                tasks.put(step)
+                if not threads:
+                    done.append(tasks.get())
+            tasks.put(None)
+            if threads:
+                threads.pop().join()
+            else:
+                tasks.get()
+    """
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write(
+        "train.py", program.replace("tasks.put(step)\n", "tasks.put(step)\n                print(step)\n")
+    )
+    done = flor("train.py", FLOR_MODE="replay", THREAD="1", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout) == (0, "0\n1\n2\n" * 2), done.stderr
+    assert "a thread of the program's is at work" in done.stderr
+    stats = json.loads((flor.folder / "stats.json").read_text())
+    assert (stats["diverged"], stats["verified"] > 0, stats["unverified"] > 0) == (0, True, True)

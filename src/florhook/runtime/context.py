@@ -163,7 +163,7 @@ class Tracker:
                 return
 
     def close_inner(self, context: Context) -> None:
-        """At a boundary of `context` nothing can be open inside it: what still is, a return or an exception has left."""
+        """At a boundary of `context` nothing can be open inside: what still is, a return or exception has left."""
         while self.stack and self.stack[-1] is not context:
             self.abandon_innermost()
 

@@ -25,6 +25,7 @@ from .clock import Readings
 from .context import Context
 from .digests import Digests, Name
 from .program import Program
+from .threads import running_threads
 
 EXIT = -1
 MOST_DIFFERENCES = 5
@@ -84,6 +85,9 @@ class Verifier:
         differing = digests.differing(scan)
         if not differing:
             return None
+        if running_threads(self.program.user_modules):
+            self.cannot("a thread of the program's is at work, and how far it has come depends on the moment")
+            return ""
         return self._explain(scan, checkpoint, digests, differing)
 
     def _explain(
