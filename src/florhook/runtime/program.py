@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -22,6 +23,22 @@ if TYPE_CHECKING:
 
 PARSE_AGAIN = 50  # times
 MARK_BITS = 8  # of a bitmask, for each mark
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """A tree is many objects, none of them garbage.
+
+    In the main thread only: walks of the state there ask whether the collector is on.
+    """
+    is_on = gc.isenabled() and threading.get_ident() == threading.main_thread().ident
+    if is_on:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if is_on:
+            gc.enable()
 
 
 class Program:
@@ -100,13 +117,14 @@ class Program:
         self, source: bytes, path: str, name: str, *firsts: int
     ) -> tuple[Instrumented, CodeType, set[int]]:
         """What the rewriting gave, its code, and the lines that were added since the record."""
-        try:
-            return self._rewritten_with(True, source, path, name, *firsts)
-        except SyntaxError:
-            if not self.replaying:
-                raise
-            # A replay puts a block around each loop, and Python limits how deeply they are nested.
-            return self._rewritten_with(False, source, path, name, *firsts)
+        with _no_collections():
+            try:
+                return self._rewritten_with(True, source, path, name, *firsts)
+            except SyntaxError:
+                if not self.replaying:
+                    raise
+                # A replay puts a block around each loop, and Python limits how deeply they are nested.
+                return self._rewritten_with(False, source, path, name, *firsts)
 
     def _rewritten_with(
         self,
