@@ -34,27 +34,25 @@ def test_the_program_gets_its_own_module(flor: Flor, name: str, place: str) -> N
     assert f"{name}.py" in shown.stderr
 
 
+def assert_recorded_and_replayed(flor: Flor, folder: str, name: str) -> None:
+    """A program in the folder, beside a module of its own of that name."""
+    flor.write(f"{folder}s.py", PROGRAM.format(name=name))
+    flor.write(f"{folder}{name}.py", OWN)
+    recorded = flor(f"{folder}s.py", FLOR_EPSILON="inf")
+    assert (recorded.stdout.splitlines(), recorded.returncode, recorded.stderr) == (LINES, 0, "")
+    flor.write(f"{folder}s.py", PROGRAM.format(name=name) + "        print('@@', total)\n")
+    shown = flor(f"{folder}s.py", FLOR_MODE="replay")
+    wanted = [f"@@ {sum(VALUES[: epoch + 1])}" for epoch in range(4)]
+    assert (shown.stdout.splitlines(), shown.returncode) == (wanted, 0)
+
+
 @pytest.mark.parametrize("name", ["random", "socket", "hmac"])
 def test_the_working_folder_is_not_the_programs(flor: Flor, name: str) -> None:
     """Python looks for the modules of a script in the script's folder only."""
     flor.write(f"{name}.py", "raise RuntimeError('imported')\n")
-    flor.write("sub/s.py", PROGRAM.format(name="values"))
-    flor.write("sub/values.py", OWN)
-    recorded = flor("sub/s.py", FLOR_EPSILON="inf")
-    assert (recorded.stdout.splitlines(), recorded.returncode, recorded.stderr) == (LINES, 0, "")
-    flor.write("sub/s.py", PROGRAM.format(name="values") + "        print('@@', total)\n")
-    shown = flor("sub/s.py", FLOR_MODE="replay")
-    wanted = [f"@@ {sum(VALUES[: epoch + 1])}" for epoch in range(4)]
-    assert (shown.stdout.splitlines(), shown.returncode) == (wanted, 0)
+    assert_recorded_and_replayed(flor, "sub/", "values")
 
 
 def test_a_name_that_nobody_needs_is_no_clash(flor: Flor) -> None:
     """`test.py` beside a program is common."""
-    flor.write("s.py", PROGRAM.format(name="test"))
-    flor.write("test.py", OWN)
-    recorded = flor("s.py", FLOR_EPSILON="inf")
-    assert (recorded.stdout.splitlines(), recorded.returncode, recorded.stderr) == (LINES, 0, "")
-    flor.write("s.py", PROGRAM.format(name="test") + "        print('@@', total)\n")
-    shown = flor("s.py", FLOR_MODE="replay")
-    wanted = [f"@@ {sum(VALUES[: epoch + 1])}" for epoch in range(4)]
-    assert (shown.stdout.splitlines(), shown.returncode) == (wanted, 0)
+    assert_recorded_and_replayed(flor, "", "test")

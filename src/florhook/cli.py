@@ -13,7 +13,7 @@ from .errors import FlorError, RefusedError, StoreError, UsageError
 from .hash_seed import HASH_SEED, pin_hash_seed
 from .launch import Target, exit_status, folder_of, run_plainly
 from .settings import Settings, from_sources
-from .shadows import clashes, forget
+from .shadows import clashes, forget, working_folder
 
 VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
@@ -96,11 +96,11 @@ def _asks_for_help(rest: list[str]) -> bool:
 
 
 def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
-    here = _working_folder()
-    if here is None:
+    here = working_folder()
+    if not here:
         _go_without_folder(flags, rest)
         return
-    settings = from_sources(os.environ, flags, here)
+    settings = from_sources(os.environ, flags, Path(here))
     if "at" in flags and settings.mode != "resume" and rest[:1] not in (["shell"], ["pin"]):
         raise UsageError("--at goes with --mode resume, with shell or with pin")
     if rest[:1] == ["replay"] and not _is_program("replay"):
@@ -126,13 +126,6 @@ def _dispatch(flags: dict[str, str], rest: list[str]) -> None:
     else:
         _refuse_slips(rest[0])
         run_target(target_of(rest), settings)
-
-
-def _working_folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:
-        return None
 
 
 def _go_without_folder(flags: dict[str, str], rest: list[str]) -> None:

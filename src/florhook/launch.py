@@ -27,7 +27,7 @@ from importlib.util import MAGIC_NUMBER
 
 from florhook import frames
 from florhook.hook.finder import InstrumentingLoader, WarnedBefore, report
-from florhook.shadows import show_folder
+from florhook.shadows import show_folder, working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _is_debugged() -> bool:
 
 def _run_script(target: Target, program: _Program) -> None:
     sys.argv = [target.value, *target.argv]
-    path = target.value if os.path.isabs(target.value) else os.path.join(_working_folder(), target.value)
+    path = target.value if os.path.isabs(target.value) else os.path.join(working_folder(), target.value)
     if has_importer(path):
         set_path0(path, always=True)
         _run_by_runpy("__main__", False, program)
@@ -293,14 +293,6 @@ def script_folder(script: str) -> str:
         return os.path.dirname(script)
 
 
-def _working_folder() -> str:
-    """Nothing where it was removed, as in CPython."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
-
-
 def folder_of(target: Target) -> str:
     """Where the program's own modules are looked for first; "" for the working folder."""
     if target.kind != "script":
@@ -322,7 +314,7 @@ def set_path0(folder: str, always: bool = False) -> None:
 
 def _run_module(target: Target, program: _Program) -> None:
     sys.argv = ["-m", *target.argv]
-    set_path0(_working_folder())  # a console script of ours has the folder of scripts there
+    set_path0(working_folder())  # a console script of ours has the folder of scripts there
     program.announce()  # the packages that the module lies in are part of the program, too
     _run_by_runpy(target.value, True, program)
 

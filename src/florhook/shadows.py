@@ -26,7 +26,7 @@ def hide_folder() -> None:
     """Leave the folder that `python -m florhook` has put first out of the search for modules."""
     global _before
     _before = frozenset(sys.modules)  # the same are there plainly, or were looked for in that folder already
-    if sys.path and not _hidden and sys.path[0] in ("", _working_folder()):
+    if sys.path and not _hidden and sys.path[0] in ("", working_folder()):
         _hidden.append(sys.path.pop(0))
 
 
@@ -69,8 +69,9 @@ def _modules_in(folder: str) -> dict[str, str]:
     }
 
 
-def _working_folder() -> str | None:
+def working_folder() -> str:
+    """Nothing where it was removed, as in CPython."""
     try:
         return os.getcwd()
     except OSError:
-        return None
+        return ""

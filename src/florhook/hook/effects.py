@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from .align import active
+from .facts import last_name
 from .names import FunctionNode, arguments, bound_names, called_name, own_nodes, words
 
 _OUTPUT_FUNCTIONS = frozenset({"print", "pprint", "pp", "display"})
@@ -97,7 +98,7 @@ class Program:
         return isinstance(node, ast.Call) and self._prints(node.func)
 
     def _prints(self, func: ast.expr) -> bool:
-        name = _last_name(func)
+        name = last_name(func)
         if known := self._definitions.get(name):
             if name not in self._printing:
                 self._printing[name] = (
@@ -109,7 +110,7 @@ class Program:
             return name in _OUTPUT_FUNCTIONS
         if not isinstance(func, ast.Attribute):
             return False
-        receiver = _last_name(func.value)
+        receiver = last_name(func.value)
         if name in _STREAM_METHODS:
             return receiver in _STREAMS
         return receiver in _PLOTTERS or (name in _OUTPUT_METHODS and "parser" not in receiver)
@@ -235,7 +236,3 @@ def root_name(node: ast.expr) -> str:
 def _is_in_place(name: str) -> bool:
     """torch's convention: `add_`, `xavier_uniform_`, but neither `__len__` nor gettext's `_`."""
     return name.endswith("_") and not name.endswith("__") and len(name) > 1
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -121,6 +121,11 @@ class Facts:
         return self._facts.get(id(node), 0)
 
 
+def last_name(node: ast.expr) -> str:
+    """`step` for `a.b.step` and for `step`; empty for what is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def _of_operation(node: Any) -> int:
     return Fact.REMAINDER if type(node.op) is ast.Mod else 0
 

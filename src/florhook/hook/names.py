@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ..dataclass import dataclass, field
+from .facts import last_name
 
 FunctionNode = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -237,8 +238,7 @@ class Scope:
 
 def called_name(call: ast.Call) -> str:
     """`step` for `a.b.step()` and for `step()`; empty for other calls."""
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    return last_name(call.func)
 
 
 def _is_class(node: ast.AST) -> bool:

@@ -76,7 +76,7 @@ from typing import TypeVar
 
 from ..dataclass import dataclass, field
 from .conditions import condition, fixed_labels, guarded, guards_of
-from .facts import SCOPES, Fact, Facts, FunctionNode
+from .facts import SCOPES, Fact, Facts, FunctionNode, last_name
 from .quiet import without_syntax_warnings
 from .sites import FOR, STATEMENT, WHILE, Instrumented, Site, statement_key
 
@@ -674,11 +674,10 @@ def _is_quick(node: ast.stmt, facts: Facts) -> bool:
     if not isinstance(call, ast.Call):
         return False
     func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
     parts = [*call.args, *(word.value for word in call.keywords)]
     parts += [func.value] if isinstance(func, ast.Attribute) else []
     parts += node.targets if isinstance(node, ast.Assign) else []
-    return name in QUICK_CALLS and not any(facts.of(part) & Fact.CALLS for part in parts)
+    return last_name(func) in QUICK_CALLS and not any(facts.of(part) & Fact.CALLS for part in parts)
 
 
 def _begins_a_line(node: ast.stmt, suite: list[ast.stmt], index: int, holder: ast.stmt | None) -> bool:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-STANDARD_STREAMS = 2  # the highest of their descriptors
+from ..descriptors import STANDARD
+
 PLAIN = (int, float, str, bool, type(None))
 
 
@@ -48,7 +49,7 @@ def _is_written_file(stream: Any) -> bool:
     if not isinstance(stream, io.IOBase) or stream.closed or not stream.writable():
         return False
     try:
-        return stream.fileno() > STANDARD_STREAMS and stream.seekable() and _is_at_its_end(stream)
+        return stream.fileno() >= STANDARD and stream.seekable() and _is_at_its_end(stream)
     except (OSError, ValueError):
         return False
 

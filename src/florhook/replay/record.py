@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -87,6 +88,13 @@ def line_of_statement(key: str) -> int | None:
     return None if place is None else place[0]
 
 
+def _by_parent(executions: Iterable[Loop]) -> dict[int, list[Loop]]:
+    found: dict[int, list[Loop]] = {}
+    for each in executions:
+        found.setdefault(each.row.parent, []).append(each)
+    return found
+
+
 def modules_of(rows: list[SourceRow]) -> list[SourceRow]:
     return [row for row in rows if not is_state(row)]
 
@@ -155,18 +163,12 @@ class Record:
 
     @cached_property
     def _statements_in(self) -> dict[int, list[Loop]]:
-        found: dict[int, list[Loop]] = {}
-        for statement in self.statements.values():
-            found.setdefault(statement.row.parent, []).append(statement)
-        return found
+        return _by_parent(self.statements.values())
 
     @cached_property
     def inside(self) -> dict[int, list[Loop]]:
         """Loops by the number of the one around them, -1 for none."""
-        found: dict[int, list[Loop]] = {}
-        for loop in self.loops.values():
-            found.setdefault(loop.row.parent, []).append(loop)
-        return found
+        return _by_parent(self.loops.values())
 
     def iterations_inside(self, ctx: int, iteration: int | None = None) -> int:
         """How many iterations of loops inside an iteration, or all of them, are recorded."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import gc
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..hook.quiet import without_syntax_warnings
 from ..hook.rewrite import PROBE, SIMPLE, rewrite
 from ..hook.sites import Instrumented, Site, place_of_statement
+from ..state.scan import no_collections
 from . import compiled, probes
 
 if TYPE_CHECKING:
@@ -23,22 +23,6 @@ if TYPE_CHECKING:
 
 PARSE_AGAIN = 50  # times
 MARK_BITS = 8  # of a bitmask, for each mark
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """A tree is many objects, none of them garbage.
-
-    In the main thread only: walks of the state there ask whether the collector is on.
-    """
-    is_on = gc.isenabled() and threading.get_ident() == threading.main_thread().ident
-    if is_on:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if is_on:
-            gc.enable()
 
 
 class Program:
@@ -117,7 +101,7 @@ class Program:
         self, source: bytes, path: str, name: str, *firsts: int
     ) -> tuple[Instrumented, CodeType, set[int]]:
         """What the rewriting gave, its code, and the lines that were added since the record."""
-        with _no_collections():
+        with no_collections():  # a tree is many objects, none of them garbage
             try:
                 return self._rewritten_with(True, source, path, name, *firsts)
             except SyntaxError:

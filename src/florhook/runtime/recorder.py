@@ -210,11 +210,10 @@ class Recorder(Tracker):
             if threading.get_ident() != self.main_thread:
                 self._ran_elsewhere(site)
                 return iterable
-            if (
-                self.quick.get((site, self.stack[-1].site_id if self.stack else -1), 0) > 0
-                and self._knows_its_place()
-            ):
-                self.quick[site, self.stack[-1].site_id if self.stack else -1] -= 1
+            key = site, self.stack[-1].site_id if self.stack else -1
+            rest = self.quick.get(key, 0)
+            if rest > 0 and self._knows_its_place():
+                self.quick[key] = rest - 1
                 return self._unseen(site, iterable)
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):

@@ -13,6 +13,7 @@ The C pickler does the walking: `persistent_id` sees every object, containers ar
 from __future__ import annotations
 
 import array
+import contextlib
 import copyreg
 import ctypes
 import functools
@@ -25,10 +26,11 @@ import math
 import operator
 import pickle
 import sys
+import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..dataclass import dataclass
@@ -70,6 +72,22 @@ class Environment(Protocol):
     def find_code(self, key: tuple[Any, ...]) -> types.CodeType: ...
 
     def free_variables(self, code: types.CodeType) -> tuple[str, ...]: ...
+
+
+@contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """For what makes many objects at once, none of them garbage.
+
+    In the main thread only: a walk of the state there asks whether the collector is on.
+    """
+    is_on = gc.isenabled() and threading.get_ident() == threading.main_thread().ident
+    if is_on:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if is_on:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -211,13 +229,8 @@ class Scan:
         self._homes: dict[str, dict[int, str]] = {}  # by module: its globals by address
         self._done = 0
         self._ranking: Scan | None = None
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with no_collections():
             self.stream = self._write(self.roots)
-        finally:
-            if collecting:
-                gc.enable()
 
     def _write(self, roots: Iterable[Root]) -> bytes:
         out = io.BytesIO()

@@ -7,7 +7,7 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .base import Kind, Opaque, Registry
+from .base import Kind, Registry
 from .builtin import Instance
 
 if TYPE_CHECKING:
@@ -61,8 +61,11 @@ class Handle(Kind):
 
     name, how, varies = "thread's handle", "in place", True
 
+    def __init__(self, other: Kind) -> None:
+        self.other = other
+
     def variant(self, obj: Any) -> Kind | None:
-        return self if obj.is_done() or not obj.ident else OPAQUE
+        return self if obj.is_done() or not obj.ident else self.other
 
     def shell(self, obj: Any, scan: Scan) -> bool:
         return bool(obj.is_done())
@@ -82,9 +85,6 @@ class Handle(Kind):
 
         if obj.is_done() is not content:
             raise CannotRestoreError("a thread had not begun, or was not over")
-
-
-OPAQUE = Opaque()
 
 
 class Local(Kind):
@@ -154,4 +154,4 @@ def register(registry: Registry) -> None:
     registry.add(Local(), threading.local, derived=True)
     registry.add(Variable(), contextvars.ContextVar)
     if hasattr(HANDLES, "_ThreadHandle"):
-        registry.add(Handle(), HANDLES._ThreadHandle)
+        registry.add(Handle(registry.opaque), HANDLES._ThreadHandle)

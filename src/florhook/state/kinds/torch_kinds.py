@@ -60,18 +60,12 @@ class Tensor(Kind):
             return of_class(cls, empty)
 
     def content(self, obj: Any, scan: Scan) -> Any:
-        if type(obj) in _PLAIN_CLASSES:
-            return self._content(obj, scan)
         with plainly(type(obj)):
-            return self._content(obj, scan)
-
-    @staticmethod
-    def _content(obj: Any, scan: Scan) -> Any:
-        if not obj.is_leaf:
-            scan.note_graph(obj)
-        # The name of its graph stands in the shell alone: that of a view is made anew when it is looked at.
-        graph = None if obj.is_leaf else True
-        return obj.untyped_storage(), geometry_of(obj), graph, *extras_of(obj)
+            if not obj.is_leaf:
+                scan.note_graph(obj)
+            # The name of its graph stands in the shell alone: that of a view is made anew when it is looked at.
+            graph = None if obj.is_leaf else True
+            return obj.untyped_storage(), geometry_of(obj), graph, *extras_of(obj)
 
     def glance(self, obj: Any) -> str:
         with plainly(type(obj)):
