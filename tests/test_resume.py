@@ -405,6 +405,35 @@ def test_an_edit_before_the_point_is_named(flor: Flor) -> None:
     assert f"{path}:1:" in done.stderr
 
 
+TWO_INSIDE = """
+    weight = 1.0
+    for epoch in range(4):
+        for index in range(2):
+            weight *= float("0.5")
+        for step in range(2):
+            weight += float("1.0")
+        print(epoch, weight)
+"""
+
+
+def test_it_goes_on_after_a_loop(flor: Flor) -> None:
+    """The newest checkpoint is at a loop's exit, where the program is on no line of its own.
+
+    By hand, up to epoch 2: 1, 2.25, 2.5625, 2.640625; then a quarter as recorded, and 10 twice.
+    """
+    path = flor.write("train.py", TWO_INSIDE)
+    first = flor("train.py", FLOR_EPSILON="inf").stdout.splitlines()
+    assert first == ["0 2.25", "1 2.5625", "2 2.640625", "3 2.66015625"]
+    text = path.read_text().replace('"0.5"', '"0.1"')
+    path.write_text(text.replace("1.0\"", "10.0\""))
+    done = flor("--at", "epoch=2,step=0", "train.py", FLOR_MODE="resume", FLOR_EPSILON="inf")
+    assert done.returncode == 0, done.stderr
+    assert "after" in flor("show", "last").stdout
+    assert done.stdout.splitlines() == [*first[:2], "2 20.640625", "3 20.20640625"]
+    assert f"{path}:4:" in done.stderr  # what restored it has halved the weight
+    assert f"{path}:6:" not in done.stderr
+
+
 def test_other_loops_around_are_matched(flor: Flor) -> None:
     """More epochs and a loop before: the alignment of the sources finds the loops again."""
     path = flor.write("train.py", BRANCH)

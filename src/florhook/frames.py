@@ -45,6 +45,18 @@ def users_frame(frame: FrameType | None) -> FrameType:
     return frame
 
 
+def line_of(frame: FrameType) -> int:
+    """The line that a frame is at; in code of ours, which has none, the last one before it."""
+    if frame.f_lineno is not None:
+        return frame.f_lineno
+    last = frame.f_code.co_firstlineno
+    for start, _, line in frame.f_code.co_lines():
+        if start > frame.f_lasti:
+            break
+        last = last if line is None else line
+    return last
+
+
 def variables_of(frame: FrameType) -> dict[str, Any]:
     """The variables that a frame has now.
 

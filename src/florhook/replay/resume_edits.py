@@ -7,6 +7,7 @@ import os
 from types import FrameType
 
 from ..dataclass import dataclass, field
+from ..frames import line_of
 from ..hook.diff import Refusal, compare
 from ..hook.rewrite import LoopNode, rewrite
 from ..hook.sites import Site
@@ -87,7 +88,8 @@ def without_effect(changes: Changes, frame: FrameType | None, open_lines: dict[i
     """
     at: dict[tuple[str, int], int] = {}
     while frame is not None:
-        line = min(frame.f_lineno, open_lines.get(id(frame), frame.f_lineno))
+        line = line_of(frame) + (frame.f_lineno is None)  # in code of ours after a loop, all of it is over
+        line = min(line, open_lines.get(id(frame), line))
         code = frame.f_code
         at[os.path.realpath(code.co_filename), 0 if code.co_name == "<module>" else code.co_firstlineno] = (
             line

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from ..dataclass import asdict, replace
 from ..descriptors import low_ones_reserved, moved_up
-from ..frames import users_frame
+from ..frames import line_of, users_frame
 from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff
 from ..launch import Target, run
@@ -212,7 +212,7 @@ class Worker:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             for added in self._added.get(str(frame.f_globals.get("__name__")), ()):
-                if added.start <= frame.f_lineno <= added.stop:
+                if added.start <= line_of(frame) <= added.stop:
                     return added.module, added.line
             frame = frame.f_back
         return None

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..dataclass import astuple
+from ..frames import line_of
 from ..store.rows import LoggedRow
 from .context import Context, by_address, labels_of
 from .loggers import LOGGED, said
@@ -80,7 +81,7 @@ class Logged:
         if context.site.kind == "for":  # its iterator tells
             return True
         first = context.site.line
-        return first <= (frame.f_lineno or 0) <= self._end_of(context.site.key.partition(":")[0], first)
+        return first <= line_of(frame) <= self._end_of(context.site.key.partition(":")[0], first)
 
     def _end_of(self, module: str, line: int) -> int:
         if module not in self._ends:
