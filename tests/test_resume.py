@@ -425,7 +425,7 @@ def test_it_goes_on_after_a_loop(flor: Flor) -> None:
     first = flor("train.py", FLOR_EPSILON="inf").stdout.splitlines()
     assert first == ["0 2.25", "1 2.5625", "2 2.640625", "3 2.66015625"]
     text = path.read_text().replace('"0.5"', '"0.1"')
-    path.write_text(text.replace("1.0\"", "10.0\"").replace("weight = 1.0", "weight = 3.0"))
+    path.write_text(text.replace('1.0"', '10.0"').replace("weight = 1.0", "weight = 3.0"))
     done = flor("--at", "epoch=2,step=0", "train.py", FLOR_MODE="resume", FLOR_EPSILON="inf")
     assert done.returncode == 0, done.stderr
     assert "after" in flor("show", "last").stdout
