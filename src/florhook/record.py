@@ -15,6 +15,7 @@ from typing import Any
 from . import begin
 from .dataclass import astuple, replace
 from .hook import finder
+from .hook.kept import KeptModules
 from .hook.scope import Scope
 from .launch import Target, run
 from .logs.output import Tee
@@ -28,6 +29,8 @@ from .runtime.program import Program
 from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
 from .settings import Settings
+from .store.home import rewritten_path
+from .store.keys import load_key
 from .store.recording import Recording
 from .store.rows import RunRow, SourceRow
 
@@ -39,6 +42,9 @@ def record_program(
 ) -> None:
     """Record one run, whose row and writer are there. Whatever fails here, the program runs."""
     program = Program()
+    key = load_key()
+    if key is not None and not recording.failed:
+        program.kept = KeptModules(rewritten_path(settings.home), key)
     recorder = Recorder(program, recording, settings.epsilon, row.started)
     if rank is not None and not recording.failed:
         from .runtime.agreement import Agreement

@@ -78,7 +78,7 @@ from ..dataclass import dataclass, field
 from .conditions import condition, fixed_labels, guarded, guards_of
 from .facts import SCOPES, Fact, Facts, FunctionNode, last_name
 from .quiet import without_syntax_warnings
-from .sites import FOR, STATEMENT, WHILE, Instrumented, Site, statement_key
+from .sites import FOR, PROBE, STATEMENT, WHILE, Instrumented, Site, statement_key
 
 LoopNode = ast.For | ast.While
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
@@ -110,7 +110,6 @@ FIRST_PARTS = (
 )  # evaluated first, of whatever has them
 QUICK_CALLS = {"abs", "append", "float", "getattr", "int", "isinstance", "len", "print", "str"}
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "script", "script_method"}
-PROBE = "__flor__"
 NO_LINE = -1
 NOWHERE = ast.Pass(lineno=NO_LINE, col_offset=NO_LINE)
 RESUME = opmap.get("RESUME")  # what a function begins with, from Python 3.11 on

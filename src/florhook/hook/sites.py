@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..dataclass import dataclass
 
 FOR, WHILE, STATEMENT = "for", "while", "statement"
+PROBE = "__flor__"  # the name of the module whose functions rewritten code calls
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ..descriptors import low_ones_reserved, moved_up
 from ..frames import line_of, users_frame
 from ..hash_seed import pin_hash_seed
 from ..hook.diff import SourceDiff
+from ..hook.kept import KeptModules
 from ..launch import Target, run
 from ..logs.hindsight import Printed, ReplayOutput
 from ..logs.kept import KeptLines, Logged
@@ -37,6 +38,8 @@ from ..runtime.roots import program_starts
 from ..runtime.searcher import Inquiry, Searcher
 from ..runtime.verifier import times_of
 from ..settings import Settings
+from ..store.home import rewritten_path
+from ..store.keys import load_key
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
 from .cell import CellStart, refusal
@@ -98,6 +101,9 @@ class Worker:
         self.selection = self._selection()
         cell = CellProgram(replaying=True) if is_cell(self.record.run.program) else None
         self.program = cell or Program(replaying=True)
+        key = load_key()
+        if cell is None and key is not None:
+            self.program.kept = KeptModules(rewritten_path(settings.home), key)
         self.program.diff = self._differs
         self.program.wanted = self.record.skippable()
         if self.versions.recorded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 import threading
@@ -85,6 +84,8 @@ class Logged:
 
     def _end_of(self, module: str, line: int) -> int:
         if module not in self._ends:
+            import ast
+
             tree = ast.parse(self._recorder.program.sources[module][1])
             whiles = (node for node in ast.walk(tree) if isinstance(node, ast.While))
             self._ends[module] = {node.lineno: node.body[-1].end_lineno or 0 for node in whiles}

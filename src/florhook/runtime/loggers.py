@@ -19,7 +19,6 @@ from types import FrameType
 from typing import Any
 
 from ..dataclass import dataclass
-from ..hook.tell import function_of, telling
 from . import compiled, probes
 
 PLAIN = (bool, int, float, str, type(None))
@@ -66,6 +65,8 @@ def patches() -> dict[str, Callable[[], None]]:
 
 
 def _make_tell(name: str, functions: list[Function]) -> None:
+    from ..hook.tell import function_of, telling
+
     module: Any = sys.modules[name]
     with open(module.__file__, encoding="utf-8") as file:
         lines = file.readlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import sys
@@ -12,13 +11,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from ..hook.kept import KeptModules, Unwarned
 from ..hook.quiet import without_syntax_warnings
-from ..hook.rewrite import PROBE, SIMPLE, rewrite
-from ..hook.sites import Instrumented, Site, place_of_statement
+from ..hook.sites import PROBE, Instrumented, Site, place_of_statement
 from ..state.scan import no_collections
 from . import compiled, probes
 
 if TYPE_CHECKING:
+    import ast
+
     from ..hook.diff import SourceDiff
 
 PARSE_AGAIN = 50  # times
@@ -57,6 +58,7 @@ class Program:
         self.hides: Callable[[str], bool] = lambda _: (
             False
         )  # names in `__main__` that are no state of the program
+        self.kept: KeptModules | None = None  # what earlier runs rewrote
         self._renew_lock()
         _programs.add(self)
         self._codes: dict[str, CodeType] = {}  # not indexed yet
@@ -101,18 +103,37 @@ class Program:
         self, source: bytes, path: str, name: str, *firsts: int
     ) -> tuple[Instrumented, CodeType, set[int]]:
         """What the rewriting gave, its code, and the lines that were added since the record."""
+        diff = self.diff(name, path, source)
+        kept = self.kept if diff is None else None
+        if kept is None:
+            return self._rewritten_now(diff, source, path, name, *firsts)
+        statements = sorted(self._wanted_in(name).items())
+        entry = kept.name(source, path, name, firsts, self.replaying, statements)
+        found = kept.get(entry)
+        if found is not None:
+            return (*found, set())
+        with Unwarned() as unwarned:
+            info, code, lines = self._rewritten_now(None, source, path, name, *firsts)
+        if unwarned.sure:
+            kept.put(entry, info, code)
+        return info, code, lines
+
+    def _rewritten_now(
+        self, diff: SourceDiff | None, source: bytes, path: str, name: str, *firsts: int
+    ) -> tuple[Instrumented, CodeType, set[int]]:
         with no_collections():  # a tree is many objects, none of them garbage
             try:
-                return self._rewritten_with(True, source, path, name, *firsts)
+                return self._rewritten_with(True, diff, source, path, name, *firsts)
             except SyntaxError:
                 if not self.replaying:
                     raise
                 # A replay puts a block around each loop, and Python limits how deeply they are nested.
-                return self._rewritten_with(False, source, path, name, *firsts)
+                return self._rewritten_with(False, self.diff(name, path, source), source, path, name, *firsts)
 
     def _rewritten_with(
         self,
         loops: bool,
+        diff: SourceDiff | None,
         source: bytes,
         path: str,
         name: str,
@@ -120,7 +141,10 @@ class Program:
         first_mark: int,
         first_statement: int,
     ) -> tuple[Instrumented, CodeType, set[int]]:
-        diff = self.diff(name, path, source)
+        from ..hook.rewrite import (
+            rewrite,
+        )  # not where all modules were kept: with `ast` that takes milliseconds
+
         tree = _parsed(source, path) if diff is None else diff.tree
         added = [] if diff is None else diff.added
         info = rewrite(
@@ -142,9 +166,13 @@ class Program:
 
     def _long_ones(self, name: str, tree: ast.Module, diff: SourceDiff | None) -> Mapping[ast.AST, str]:
         """The statements of a module that need not be run, with the keys that they have in the record."""
-        wanted = {place_of_statement(key): key for key in self.wanted if key.partition(":")[0] == name}
+        wanted = self._wanted_in(name)
         if not wanted:
             return {}
+        import ast
+
+        from ..hook.rewrite import SIMPLE
+
         pairs = {node: node for node in ast.walk(tree)} if diff is None else diff.pairs
         found: dict[ast.AST, str] = {}
         for node, recorded in pairs.items():
@@ -153,6 +181,10 @@ class Program:
                 if key is not None:
                     found[node] = key
         return found
+
+    def _wanted_in(self, name: str) -> dict[tuple[int, int], str]:
+        keys = (key for key in self.wanted if key.partition(":")[0] == name)
+        return {place: key for key in keys if (place := place_of_statement(key)) is not None}
 
     def _compiled(self, tree: ast.Module, path: str, name: str) -> CodeType:
         """The code of a module whose tree was rewritten."""
@@ -349,6 +381,8 @@ def _parsed(source: bytes, path: str) -> ast.Module:
     Some versions of CPython (3.11) count the depth of trees in one place for all threads, and raise SystemError where
     that does not come out even.
     """
+    import ast
+
     for _ in range(PARSE_AGAIN):
         try:
             return ast.parse(source, path)

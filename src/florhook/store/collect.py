@@ -207,7 +207,8 @@ def _left_over(home: Path, db: sqlite3.Connection, report: Report) -> None:
     runs = {name for (name,) in db.execute("SELECT id FROM runs")}
     for path in sorted(path for path in (home / "logs").glob("*") if path.name not in runs):
         _note(report, path, sum(entry.lstat().st_size for entry in path.rglob("*")))
-    for path in sorted([*locks, *(home / "replays").glob("*"), *remote.fetched_path(home).glob("*")]):
+    others = (home / "replays", remote.fetched_path(home), homes.rewritten_path(home))
+    for path in sorted([*locks, *(each for folder in others for each in folder.glob("*"))]):
         with contextlib.suppress(FileNotFoundError):  # its owner was first
             stats = [entry.lstat() for entry in (path, *path.rglob("*"))]
             if max(each.st_mtime for each in stats) < old:

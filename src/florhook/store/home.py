@@ -23,6 +23,11 @@ def catalog_path(home: Path) -> Path:
     return home / "catalog.sqlite"
 
 
+def rewritten_path(home: Path) -> Path:
+    """Where modules are kept that were rewritten once (`hook/kept.py`); nothing is lost with them."""
+    return home / "rewritten"
+
+
 def packs_path(home: Path) -> Path:
     """Where the pack files are."""
     return home / "packs"

@@ -1,15 +1,14 @@
 """The user's key, and the seals that say that a checkpoint was written with it.
 
+A program's process reads the key and imports nothing for it that takes long.
+
 A store is code (pickle streams). xxh3 finds damage, not malice, so the streams are covered by BLAKE2b.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
-import secrets
 from pathlib import Path
 
 from florhook.store.rows import CheckpointRow
@@ -39,6 +38,8 @@ def load_key(create: bool = False) -> bytes | None:
 
 
 def _create(path: Path) -> None:
+    import secrets
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"key.{secrets.token_hex(8)}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -56,11 +57,15 @@ def _create(path: Path) -> None:
 
 def seal(content: bytes | memoryview) -> bytes:
     """The cryptographic digest of a stream."""
+    import hashlib
+
     return hashlib.blake2b(content, digest_size=_BYTES).digest()
 
 
 def sign(key: bytes, run_id: str, row: CheckpointRow) -> bytes:
     """The MAC over all of a checkpoint: its row, the digests of its pieces and the seals of its streams."""
+    import hashlib
+
     head = json.dumps(
         [
             run_id,
@@ -84,4 +89,6 @@ def sign(key: bytes, run_id: str, row: CheckpointRow) -> bytes:
 
 def is_signed(key: bytes, run_id: str, row: CheckpointRow) -> bool:
     """Whether the MAC is right."""
+    import hmac
+
     return hmac.compare_digest(sign(key, run_id, row), row.mac)

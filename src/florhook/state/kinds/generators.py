@@ -8,7 +8,6 @@ order.
 from __future__ import annotations
 
 import bisect
-import dis
 import functools
 import gc
 import sys
@@ -131,6 +130,8 @@ def position_of(obj: Any) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1000)
 def _suspensions(code: types.CodeType) -> tuple[int, ...]:
+    import dis
+
     return tuple(each.offset for each in dis.get_instructions(code) if each.opname in SUSPENSIONS)
 
 

@@ -8,9 +8,7 @@ import gc
 import itertools
 import operator
 import os
-import pkgutil
 import sys
-import sysconfig
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -100,9 +98,6 @@ def _set_locales(names: tuple[str, ...]) -> None:
         _locale.setlocale(category, name)
 
 
-LIBRARIES = tuple(
-    {path + os.sep for path in sysconfig.get_paths().values()} - {sysconfig.get_path("data") + os.sep}
-)
 LOCALES = (_locale.LC_CTYPE, _locale.LC_COLLATE, _locale.LC_TIME, _locale.LC_MONETARY, _locale.LC_NUMERIC)
 
 
@@ -149,9 +144,19 @@ def _of_a_library(name: str) -> bool:
 
 
 @functools.cache
+def _libraries() -> tuple[str, ...]:
+    """Python's folders and those of installed packages."""
+    import sysconfig
+
+    return tuple(
+        {path + os.sep for path in sysconfig.get_paths().values()} - {sysconfig.get_path("data") + os.sep}
+    )
+
+
+@functools.cache
 def is_installed(path: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
-    return path.startswith(LIBRARIES)
+    return path.startswith(_libraries())
 
 
 def _logger(name: str, logger: Any) -> tuple[Any, ...]:
@@ -201,6 +206,8 @@ def _thread_numbers() -> tuple[str | None, ...]:
 
 
 def _set_thread_numbers(numbers: tuple[str | None, ...]) -> None:
+    import pkgutil
+
     for (home, place), number in zip(THREAD_COUNTERS, numbers, strict=True):
         if number is not None:
             owner, _, name = f"{home}.{place}".rpartition(".")
