@@ -234,3 +234,107 @@ def test_calls_in_a_fast_loop_are_not_looked_at(flor: Flor) -> None:
     recorded = flor("train.py")
     assert recorded.returncode == 0, recorded.stderr
     assert 0 < int(recorded.stdout) < 4_000
+
+
+WHILES = """
+import threading
+
+def count(limit, inner=0):
+    n = 0
+    while n < limit:
+        n += 1
+        if inner and n == limit // 2:
+            count(inner)
+        if n % 20000 == 0:
+            print(n)
+    return n
+
+def until_raised(limit):
+    n = 0
+    while True:
+        n += len("x")
+        if n == limit:
+            raise ValueError
+
+def until_returned(limit):
+    n = 0
+    while True:
+        n += len("x")
+        if n == limit:
+            return n
+        if n % 9000 == 0:
+            continue
+
+for epoch in range(3):
+    RUN
+    print("epoch", epoch)
+"""
+IN_THREADS = "others = [threading.Thread(target=count, args=(30000,)) for _ in range(3)]"
+RUNS = {  # what is run in each epoch: the lengths of the loops that are told of, by hand
+    "alone": ("count(50000)", {50001}),
+    "inside itself": ("count(50000, 30000)", {50001, 30001}),
+    "inside itself, by a quick loop": (
+        "count(50000); [count(20) for _ in range(9)]; count(50000, 12)",
+        {50001},
+    ),
+    "beside threads": (
+        IN_THREADS + "; [t.start() for t in others]; count(60000); [t.join() for t in others]",
+        {60001},
+    ),
+    "around threads": (
+        IN_THREADS + "; [t.start() for t in others]; [t.join() for t in others]; count(40000)",
+        {40001},
+    ),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_steps_are_counted_exactly(flor: Flor, run: str) -> None:
+    """However many of them are counted in C, where the same loop runs inside itself and in threads.
+
+    The last step of each loop is that in which its test fails.
+    """
+    line, lengths = RUNS[run]
+    flor.write("train.py", WHILES.replace("RUN", line))
+    plain = flor.python("train.py")
+    done = flor("train.py")
+    assert sorted(done.stdout.splitlines()) == sorted(plain.stdout.splitlines())
+    assert done.stderr == ""
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    found = [loop.row.iterations for loop in record.loops.values() if loop.site.key == "__main__:count:0"]
+    assert {each for each in found if each > 1000} == lengths
+
+
+@pytest.mark.parametrize(("function", "steps"), [("until_raised", 70000), ("until_returned", 40000)])
+def test_steps_of_loops_that_are_left_are_counted_exactly(flor: Flor, function: str, steps: int) -> None:
+    """By an exception or a return, again and again, with the same loop's next execution right after."""
+    call = f"""
+    for limit in ({steps}, 500, {steps}):
+        try:
+            {function}(limit)
+        except ValueError:
+            pass
+    """
+    flor.write("train.py", WHILES.replace("    RUN", call))
+    assert flor("train.py").stdout == "epoch 0\nepoch 1\nepoch 2\n"
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    found = [
+        loop.row.iterations
+        for loop in record.loops.values()
+        if loop.site.key.startswith(f"__main__:{function}")
+    ]
+    assert {each for each in found if each > 1000} == {steps}
+    assert len(found) >= 3
+
+
+def test_most_steps_are_counted_in_c(flor: Flor) -> None:
+    """Of a fast `while` hardly one in a hundred comes to code of ours."""
+    asks = (
+        "import sys, florhook.runtime.probes as probes\n"
+        "step, seen = probes.step, []\n"
+        "probes.step = lambda site: seen.append(site) or step(site, sys._getframe(1))\n"
+    )
+    flor.write("train.py", asks + WHILES.replace("RUN", "count(100000)") + "print(len(seen) < 3000)\n")
+    assert flor("train.py").stdout.splitlines()[-1] == "True"

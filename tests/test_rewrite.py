@@ -105,7 +105,7 @@ RECORDED = {
         """,
         """
         __flor__.enter(0)
-        while __flor__.step(0) and n > 0:
+        while (__flor__.t0() or __flor__.step(0)) and n > 0:
             n = f(n)
         __flor__.leave(0)
         """,
@@ -119,7 +119,7 @@ RECORDED = {
         """,
         """
         __flor__.enter(0)
-        while __flor__.step(0) and (a or b):
+        while (__flor__.t0() or __flor__.step(0)) and (a or b):
             f()
         else:
             g()
@@ -135,7 +135,7 @@ RECORDED = {
         """
         __flor__.enter(0)
         while True:
-            __flor__.step(0)
+            __flor__.t0() or __flor__.step(0)
             if f():
                 break
         __flor__.leave(0)
@@ -156,7 +156,7 @@ RECORDED = {
         """
         for a in __flor__.loop(0, b):
             __flor__.enter(2)
-            while __flor__.step(2) and c(a):
+            while (__flor__.t2() or __flor__.step(2)) and c(a):
                 f(a)
             else:
                 for d in __flor__.loop(3, e):
@@ -256,7 +256,7 @@ RECORDED = {
                 add(x)
             __flor__.leave(0)
             __flor__.enter(1, lambda: (total,))
-            while __flor__.step(1) and total:
+            while (__flor__.t1() or __flor__.step(1)) and total:
                 total -= g()
             __flor__.leave(1)
             return lambda: total
@@ -405,7 +405,7 @@ RECORDED = {
             __flor__.leave(1)
         else:
             __flor__.enter(2)
-            while __flor__.step(2) and t():
+            while (__flor__.t2() or __flor__.step(2)) and t():
                 f()
             __flor__.leave(2)
         finally:

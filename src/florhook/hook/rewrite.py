@@ -7,12 +7,12 @@ Recording, a loop and a function become
     __flor__.leave(7)
 
     __flor__.enter(8, lambda: (cell, ...))
-    while __flor__.step(8) and (TEST):
+    while (__flor__.t8() or __flor__.step(8)) and (TEST):
         BODY
     __flor__.leave(8)
 
     while True:                          # with enter and leave as above
-        __flor__.step(8)
+        __flor__.t8() or __flor__.step(8)
         BODY
 
     def f():
@@ -476,9 +476,9 @@ def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     test = node.test  # which may begin on a line after the `while`
     before = _at(ast.Expr(_call("enter", number, test, *_cells(site, test))), test)
     if not site.tight and _is_endless(node):
-        node.body.insert(0, _after("step", number))
+        node.body.insert(0, _at(ast.Expr(_counted_step(number, NOWHERE)), NOWHERE))
     elif not site.tight:
-        node.test = _and_step(number, node.test)
+        node.test = _and(_counted_step(number, node.test), node.test)
     return [before, node, after]
 
 
@@ -489,7 +489,7 @@ def _replayed(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     if isinstance(node, ast.For):
         node.iter = _call("items", number, node.iter)
     else:
-        node.test = _and_step(number, node.test)
+        node.test = _and(_call("step", number, node.test), node.test)
     turn: list[ast.stmt] = [*_restores(number, site, node), node]
     out: list[ast.stmt] = [
         _at(ast.Expr(opened), node),
@@ -559,8 +559,13 @@ def _is_endless(node: ast.While) -> bool:
     return isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
-def _and_step(number: int, test: ast.expr) -> ast.expr:
-    step = _call("step", number, test)
+def _counted_step(number: int, at: ast.AST) -> ast.expr:
+    """C code counts the iterations before the next one that is looked at, where there are any."""
+    ticks = _at(ast.Call(_attribute(f"t{number}", at), [], []), at)
+    return _at(ast.BoolOp(ast.Or(), [ticks, _call("step", number, at)]), at)
+
+
+def _and(step: ast.expr, test: ast.expr) -> ast.expr:
     if isinstance(test, ast.Constant) and test.value:
         return step
     return _at(ast.BoolOp(ast.And(), [step, test]), test)

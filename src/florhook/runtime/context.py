@@ -6,6 +6,7 @@ executions of that site this iteration has seen before it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import sys
@@ -49,6 +50,8 @@ class Context:
         "site",
         "site_id",
         "tells",
+        "ticks",
+        "ticks_most",
         "total",
     )  # fmt: skip
 
@@ -61,6 +64,9 @@ class Context:
         self.number = -1  # in the store, once it is worth a row
         self.position = 0  # iterations begun, where no selectors count them
         self.selectors: Any = None
+        # Of a `while` that is not looked at: so many steps may be counted in C, and were not yet.
+        self.ticks_most = 0
+        self.ticks: itertools.repeat[bool] | None = None
         self.counts: dict[int, int] = {}  # of the sites inside, in the iteration `counted`
         self.counted = -1
         self.blind = False  # loops ran in this iteration that were not looked at, nor what ran in them
@@ -79,8 +85,26 @@ class Context:
     def begun(self) -> int:
         """How many iterations were begun."""
         if self.selectors is None:
-            return self.position
+            return self.position + self.ticked
         return FOREVER - int(self.selectors.__length_hint__()) + self.position
+
+    @property
+    def ticked(self) -> int:
+        """How many steps were counted in C since the last one that was looked at."""
+        return 0 if self.ticks is None else self.ticks_most - self.ticks.__length_hint__()
+
+    def tick(self, most: int) -> None:
+        """Have the next steps counted in C, so many at most."""
+        self.ticks_most, self.ticks = most, itertools.repeat(True, most)
+        probes.tick(self.site_id, functools.partial(next, self.ticks, False))
+
+    def tick_no_more(self) -> int:
+        """How many of those steps were left."""
+        left = self.ticks_most - self.ticked
+        self.position += self.ticked
+        self.ticks_most, self.ticks = 0, None
+        probes.tick(self.site_id)
+        return left
 
     @property
     def iteration(self) -> int:
@@ -142,6 +166,8 @@ class Tracker:
     def pop(self) -> Context:
         """Take the innermost context away."""
         context = self.stack.pop()
+        if context.ticks is not None:
+            context.tick_no_more()
         self.open_sites[context.site_id] -= 1
         return context
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import compiled
@@ -16,7 +16,7 @@ from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
 LOADERS = "<loaders>"  # and of the mark that a DataLoader started its workers
-FOREIGN = 1 << 15  # marks, and flags
+FOREIGN = 1 << 15  # marks, flags and loops
 _flags = 0
 marks: list[list[bool]] = []
 """By id, whether each function or loop ran, in a list of one. It is an attribute too: `m3` is `marks[3]`."""
@@ -40,6 +40,22 @@ def reserve_flags(count: int) -> int:
     return first
 
 
+def reserve_ticks(sites: Iterable[int]) -> None:
+    """Room for what counts the iterations of these `while` loops that are not looked at."""
+    for site in sites:
+        globals()[f"t{site}"] = nothing_counts
+
+
+def nothing_counts() -> bool:
+    """The next iteration of a `while` loop is looked at."""
+    return False
+
+
+def tick(site: int, ticks: Callable[[], bool] = nothing_counts) -> None:
+    """Let `ticks` count the iterations of a `while` loop, as often as it says True."""
+    globals()[f"t{site}"] = ticks
+
+
 def look_at(number: int, looks: bool) -> None:
     """Set the flag of a statement."""
     globals()[f"h{number}"] = looks
@@ -52,10 +68,11 @@ def expect_foreign_code() -> None:
         globals()[f"m{number}"] = nobodys
     for number in range(FOREIGN):
         globals().setdefault(f"h{number}", False)
+        globals().setdefault(f"t{number}", nothing_counts)
 
 
 def __getattr__(name: str) -> Any:
-    """A mark or flag of the program that sent a function here (cloudpickle, loky): nobody asks for it.
+    """A mark, flag or counter of the program that sent a function here (cloudpickle, loky): nobody asks for it.
 
     Where a program is recorded there is no such function: Python would look marks up several times as slowly.
     """
@@ -63,6 +80,8 @@ def __getattr__(name: str) -> Any:
         return [False]
     if name[:1] == "h" and name[1:].isdecimal():
         return False
+    if name[:1] == "t" and name[1:].isdecimal():
+        return nothing_counts
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..hook.kept import KeptModules, Unwarned
 from ..hook.quiet import without_syntax_warnings
-from ..hook.sites import PROBE, Instrumented, Site, place_of_statement
+from ..hook.sites import PROBE, WHILE, Instrumented, Site, place_of_statement
 from ..state.scan import no_collections
 from . import compiled, probes
 
@@ -196,6 +196,9 @@ class Program:
         self.modules.append(info)
         if self.replaying:
             compiled.add_sites(range(len(self.sites), len(self.sites) + len(info.sites)))
+        else:
+            whiles = (number for number, site in enumerate(info.sites, len(self.sites)) if site.kind == WHILE)
+            probes.reserve_ticks(whiles)
         self.sites.extend(info.sites)
         self.marks.extend(info.marks)
         self.site_marks.extend(places[site.key] for site in info.sites)

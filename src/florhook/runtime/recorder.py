@@ -69,6 +69,7 @@ PATIENCE = 1.5  # seconds that the writer may take to finish when the program ha
 UNBOUNDED_PATIENCE = 6.0  # seconds more, where there is no budget
 MOST_PATIENCE = 60.0  # seconds, where the budget has so much left
 MAIN_LOOPS = 3  # entries of a loop outside all loops that are checkpointed whatever they cost
+DYNAMO = "torch._dynamo"
 IMPORT = builtins.__import__
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -237,9 +238,11 @@ class Recorder(Tracker):
         self, site: int, cells: Callable[[], Any] | None = None, frame: FrameType | None = None
     ) -> None:
         try:
-            if compiled.is_compiling() or self.asleep:
+            if compiled.is_compiling():
                 return
-            if not self.active:
+            if self.open_sites.get(site):
+                probes.tick(site)  # which counts the steps of one execution only
+            if self.asleep or not self.active:
                 return
             if threading.get_ident() != self.main_thread:
                 self._ran_elsewhere(site)
@@ -264,6 +267,8 @@ class Recorder(Tracker):
                     watch = top.extra
                     if watch is None:
                         return True
+                    if top.ticks is not None:
+                        watch.skip = top.tick_no_more()
                     if watch.skip:
                         watch.skip -= 1
                         top.position += 1
@@ -271,15 +276,24 @@ class Recorder(Tracker):
                 frame = frame or sys._getframe(1)
                 context = self.find(site, frame)
                 if context is not None:
+                    if context.ticks is not None:
+                        context.tick_no_more()
                     context.counts.clear()
                     self._boundary(context, frame)
                     context.position += 1
-                    context.extra.skip = context.block - 1
+                    self._skip(context)
         except RecursionError:
             return True
         except Exception as error:
             self.stop(error)
         return True
+
+    def _skip(self, context: Context) -> None:
+        """The next steps of a `while` are only counted; in C, where neither threads nor torch.compile can see it."""
+        context.extra.skip = context.block - 1
+        if context.block > 1 and not (self.program.replaying or context.marks or DYNAMO in sys.modules):
+            context.tick(context.extra.skip)
+            context.extra.skip = 0
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
         try:
