@@ -16,6 +16,7 @@ from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
 LOADERS = "<loaders>"  # and of the mark that a DataLoader started its workers
+NOTHING = bool  # counts steps: called, it is False, and no Python code runs that a tracer would see
 FOREIGN = 1 << 15  # marks, flags and loops
 _flags = 0
 marks: list[list[bool]] = []
@@ -43,15 +44,10 @@ def reserve_flags(count: int) -> int:
 def reserve_ticks(sites: Iterable[int]) -> None:
     """Room for what counts the iterations of these `while` loops that are not looked at."""
     for site in sites:
-        globals()[f"t{site}"] = nothing_counts
+        globals()[f"t{site}"] = NOTHING
 
 
-def nothing_counts() -> bool:
-    """The next iteration of a `while` loop is looked at."""
-    return False
-
-
-def tick(site: int, ticks: Callable[[], bool] = nothing_counts) -> None:
+def tick(site: int, ticks: Callable[[], bool] = NOTHING) -> None:
     """Let `ticks` count the iterations of a `while` loop, as often as it says True."""
     globals()[f"t{site}"] = ticks
 
@@ -68,7 +64,7 @@ def expect_foreign_code() -> None:
         globals()[f"m{number}"] = nobodys
     for number in range(FOREIGN):
         globals().setdefault(f"h{number}", False)
-        globals().setdefault(f"t{number}", nothing_counts)
+        globals().setdefault(f"t{number}", NOTHING)
 
 
 def __getattr__(name: str) -> Any:
@@ -81,7 +77,7 @@ def __getattr__(name: str) -> Any:
     if name[:1] == "h" and name[1:].isdecimal():
         return False
     if name[:1] == "t" and name[1:].isdecimal():
-        return nothing_counts
+        return NOTHING
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
