@@ -16,6 +16,7 @@ import marshal
 import os
 import sys
 import threading
+import time
 import warnings
 from _blake2 import blake2b  # hashlib's own; hashlib itself takes milliseconds to import
 from types import CodeType
@@ -59,16 +60,17 @@ class KeptModules:
     def put(self, name: str, info: Instrumented, code: CodeType) -> None:
         data = marshal.dumps((asdict(info), code))
         place = os.path.join(self._folder, name)
-        temporary = f"{place}.{os.getpid()}"
+        draft = f"{place}.{os.getpid()}.{time.time_ns()}"  # others may have the same store, and write the same entry
         with contextlib.suppress(OSError):
             os.makedirs(self._folder, exist_ok=True)
             self._look_after()
+            descriptor = os.open(draft, NEW, MODE)
             try:
-                with open(os.open(temporary, NEW, MODE), "wb") as file:
+                with open(descriptor, "wb") as file:
                     file.write(self._seal(name, data) + data)
-                os.replace(temporary, place)
+                os.replace(draft, place)
             except OSError:
-                os.unlink(temporary)
+                os.unlink(draft)
 
     def _seal(self, name: str, data: bytes) -> bytes:
         mac = blake2b(name.encode(), key=self._key, digest_size=SEAL, person=b"florhook-kept")
