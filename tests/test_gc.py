@@ -388,16 +388,17 @@ def test_what_crashes_leave_behind_is_collected(home: Path) -> None:
         file.write(noise("torn", 3000))
     (home / "packs" / "dead-0.pack").write_bytes(noise("orphan", 5000))
     old = time.time() - LEFT_OVER_S - 10
-    left = ["runs/dead.lock", "runs/dead.ranks", "replays/old/root/files/x"]
-    young = ["runs/young.lock", "replays/new/root/files/x", "replays/half/root/files/x"]
+    left = ["runs/dead.lock", "runs/dead.ranks", "replays/old/root/files/x", "rewritten/old"]
+    young = ["runs/young.lock", "replays/new/root/files/x", "replays/half/root/files/x", "rewritten/new"]
     for name in (*left, *young, "cut/old/x", "replays/half/journal"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_bytes(b"123")
-    for path in (*(home / "replays").rglob("*"), *(home / "runs").iterdir(), home / "cut/old/x"):
+    changing = (each for folder in ("replays", "runs", "rewritten") for each in (home / folder).rglob("*"))
+    for path in (*changing, home / "cut/old/x"):
         if not any(home / name == path for name in young):
             os.utime(path, (old, old))
     report = collect(Request(home))
-    assert report.freed == 3000 + 5000 + 9
+    assert report.freed == 3000 + 5000 + 4 * 3
     assert pack.read_bytes() == whole
     names = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
     assert names >= {*young, "cut/old/x", "replays/half/journal"}
