@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import _thread
 import array
 import collections
 import contextlib
 import copy
+import csv
 import dataclasses
 import enum
 import functools
 import hashlib
+import io
 import itertools
+import queue
 import random
 import socket
 import sqlite3
@@ -30,6 +34,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from florhook.state.kinds import REGISTRY
+from florhook.state.kinds.base import Missing
 from florhook.state.live import Live
 from florhook.state.restore import CannotRestoreError, Loader
 from florhook.state.scan import Entry, Root, Scan
@@ -719,30 +724,30 @@ def _with(manager: Any) -> None:
 
 
 def test_live_opaque_objects_stay_new_ones_say_what_they_were() -> None:
-    """A lock that was there is there; one born since says so when it is used, not before."""
-    lock = threading.Lock()
-    state: dict[str, Any] = {"lock": lock}
+    """A writer that was there is there; one born since says so when it is used, not before."""
+    writer = csv.writer(io.StringIO())
+    state: dict[str, Any] = {"writer": writer}
     session = Session(state)
-    state["new"] = [threading.Lock()]
+    state["new"] = [csv.writer(io.StringIO())]
     state["holder"] = Plain(value=state["new"][0])
     kept = session.capture()
     session.restore(kept)
-    assert state["lock"] is lock
+    assert state["writer"] is writer
     missing = state["new"][0]
     assert state["holder"].value is missing
     for use in (
-        lambda: missing.acquire(),
+        lambda: missing.writerow([]),
         lambda: missing.__enter__(),
         lambda: len(missing),
         lambda: setattr(missing, "a", 1),
     ):
         with pytest.raises(
-            CannotRestoreError, match=r"object of type _thread\.lock, which no checkpoint holds"
+            CannotRestoreError, match=r"object of type _csv\.writer, which no checkpoint holds"
         ):
             use()
     session.restore(kept, touched=lambda reason: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # the replayer's own reaction
-        state["new"][0].acquire()
+        state["new"][0].writerow([])
 
 
 @pytest.mark.parametrize(
@@ -758,19 +763,49 @@ def test_placeholders_are_touched_by_whatever_uses_them(use: Callable[[Any], Any
     """The program never sees the placeholder itself."""
     state: dict[str, Any] = {}
     session = Session(state)
-    state["new"] = threading.Lock()
+    state["new"] = csv.writer(io.StringIO())
     session.restore(session.capture())
     with pytest.raises(CannotRestoreError):
         use(state["new"])
 
 
 def test_what_holds_methods_of_a_lock_is_restored() -> None:
-    """Events, conditions and queues hold `lock.acquire`: nobody has used it yet."""
+    """Events, conditions and queues hold `lock.acquire`, which is the method of the lock that they have."""
     state: dict[str, Any] = {}
     session = Session(state)
-    state["event"], state["flag"] = threading.Event(), [1]
+    state["event"], state["flag"], state["queue"] = threading.Event(), [1], queue.Queue()
+    state["queue"].put(5)
     session.restore(session.capture())
     assert state["flag"] == [1]
+    assert state["queue"].get() == 5
+    assert state["queue"].not_empty.acquire.__self__ is state["queue"].mutex
+    assert not state["event"].is_set()
+    assert not state["event"].wait(0.001)
+
+
+def test_a_lock_of_another_thread_has_no_copy() -> None:
+    """Whose it is cannot be told: one that is alive stays as it is, a new one says so when it is used."""
+    state: dict[str, Any] = {"old": threading.Lock()}
+    session = Session(state)
+    state["new"] = [threading.Lock(), threading.RLock(), threading.Lock()]
+    done, holds = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with state["old"], state["new"][0], state["new"][1]:
+            holds.set()
+            done.wait()
+
+    # A thread that the program knows nothing of: one of its own would forbid the checkpoint.
+    _thread.start_new_thread(hold, ())
+    holds.wait()
+    count, threading.active_count = threading.active_count, lambda: 2
+    try:
+        kept = session.capture()
+    finally:
+        threading.active_count = count
+        done.set()
+    session.restore(kept)
+    assert [type(each) for each in state["new"]] == [Missing, Missing, type(threading.Lock())]
 
 
 def test_sockets_and_files(tmp_path: Path) -> None:

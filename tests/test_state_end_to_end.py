@@ -210,14 +210,14 @@ def skipped(flor: Flor, probed: str) -> dict[str, Any]:
     flor.write(
         "train.py",
         """
-        import threading
+        import csv, io
 
         class Guard:
             pass
 
         def work(guard):
             for step in range(5):
-                guard.lock = threading.Lock()
+                guard.writer = csv.writer(io.StringIO())
                 guard.count = step
             return guard.count
 
@@ -232,13 +232,13 @@ def skipped(flor: Flor, probed: str) -> dict[str, Any]:
 
 
 def test_a_placeholder_that_nobody_touches_costs_nothing(flor: Flor) -> None:
-    """A lock was made in the loop; the loop is skipped all the same."""
+    """A writer was made in the loop; the loop is skipped all the same."""
     assert skipped(flor, 'print("@@", guard.count)')["blocks_skipped"] == 1
 
 
 def test_a_placeholder_that_is_touched_makes_the_loop_run(flor: Flor) -> None:
     """The output is that of a plain run."""
-    assert skipped(flor, 'print("@@", guard.count, guard.lock.locked())')["blocks_skipped"] == 0
+    assert skipped(flor, 'print("@@", guard.count, guard.writer.dialect.delimiter)')["blocks_skipped"] == 0
 
 
 SHARED_DICTS = """
@@ -498,3 +498,75 @@ def test_classes_that_a_library_changes_when_they_are_first_used(flor: Flor) -> 
     done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT="fold=2:4")
     lines = [f"@@ {f} {n} {f + 3 - less}\n" for f in (2, 3) for n, less in enumerate((0.5, 1.0, 1.25, 1.5))]
     assert (done.returncode, done.stdout) == (0, "".join(lines))
+
+
+LOCKS_INSIDE = """
+import queue, threading, time
+
+class Tracker:
+    def __init__(self, n):
+        self.lock, self.deep = threading.Lock(), threading.RLock()
+        self.queue, self.event = queue.Queue(), threading.Event()
+        self.n = n
+
+    def add(self, x):
+        with self.lock, self.deep:
+            self.queue.put(x)
+            self.n += x
+
+trackers = []
+for epoch in range(6):
+    trackers.append(Tracker(epoch))
+    for i in range(4):
+        trackers[-1].add(i)
+        time.sleep(0.01)
+    if epoch:
+        trackers[-2].add(100)
+        trackers[-2].event.set()
+    print(epoch, trackers[-1].n)
+"""
+
+
+def test_locks_that_are_made_in_a_loop_come_back(flor: Flor) -> None:
+    """By hand: each tracker has its epoch, 0 + 1 + 2 + 3, and 100 from the next epoch; its queue has five items."""
+    path = flor.write("train.py", LOCKS_INSIDE)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = (
+        "print('@@', [each.n for each in trackers], trackers[0].queue.qsize(), trackers[4].event.is_set())\n"
+    )
+    path.write_text(path.read_text() + probe)
+    stats = flor.folder / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
+    assert (done.stdout, done.stderr) == ("@@ [106, 107, 108, 109, 110, 11] 5 True\n", "")
+    assert json.loads(stats.read_text())["iterations_skipped"] > 3
+
+
+HELD = """
+import threading, time
+guard, deep = threading.Lock(), threading.RLock()
+for epoch in range(8):
+    if epoch == 2:
+        guard.acquire()
+    if epoch in (3, 4):
+        deep.acquire()
+    if epoch == 6:
+        deep.release()
+        guard.release()
+    for i in range(3):
+        time.sleep(0.01)
+    print(epoch)
+"""
+
+
+@pytest.mark.parametrize(("epoch", "shown"), [(1, "False 0"), (3, "True 1"), (5, "True 2"), (7, "False 1")])
+def test_locks_are_held_as_they_were(flor: Flor, epoch: int, shown: str) -> None:
+    """The plain one from epoch 2 to 6, the other once from epoch 3 on, and twice in 4 and 5."""
+    path = flor.write("train.py", HELD)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    count = "repr(deep).split('count=')[1].split()[0]"
+    probe = f"    if epoch == {epoch}:\n        print('@@', guard.locked(), {count})\n    print(epoch)"
+    path.write_text(path.read_text().replace("    print(epoch)", probe))
+    stats = flor.folder / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
+    assert (done.stdout, done.stderr) == (f"@@ {shown}\n", "")
+    assert json.loads(stats.read_text())["iterations_executed"] < 8

@@ -6,6 +6,7 @@ import abc
 import concurrent.futures
 import contextvars
 import copy
+import csv
 import dataclasses
 import decimal
 import functools
@@ -514,7 +515,7 @@ def test_running_threads_forbid_a_checkpoint() -> None:
 def test_whatever_is_asked_of_a_placeholder_counts(use: Callable[[Any], Any]) -> None:
     """Even questions that every object answers would be answered wrongly."""
     session = Session({})
-    session.state["new"] = threading.Lock()
+    session.state["new"] = csv.writer(io.StringIO())
     session.restore(session.capture())
     with pytest.raises(CannotRestoreError):
         use(session.state["new"])
@@ -523,7 +524,7 @@ def test_whatever_is_asked_of_a_placeholder_counts(use: Callable[[Any], Any]) ->
 def test_placeholders_as_keys() -> None:
     """A restore may put one into a set: that is no use of it."""
     session = Session({})
-    session.state["set"] = {threading.Lock()}
+    session.state["set"] = {csv.writer(io.StringIO())}
     session.restore(session.capture())
     assert [type(each) for each in session.state["set"]] == [Missing]
 

@@ -17,8 +17,6 @@ UNKNOWN = object()  # the fingerprint of what may have changed without a sign
 
 INERT = frozenset(
     {
-        "_thread.lock",
-        "_thread.RLock",
         "_csv.writer",
         "_abc._abc_data",
         "builtins.builtin_function_or_method",

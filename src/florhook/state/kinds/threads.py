@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..scan import Scan
 
 NUMBERS = ("_ident", "_native_id")
+LOCKS = {type(threading.Lock()): "Lock", type(threading.RLock()): "RLock"}
+UNKNOWN_HOLDER = -1
 HANDLES: Any = _thread  # of Python 3.13 and newer
 
 
@@ -87,6 +89,42 @@ class Handle(Kind):
             raise CannotRestoreError("a thread had not begun, or was not over")
 
 
+class Lock(Kind):
+    """A lock that is free or held by the main thread. Which other thread holds one is not to be seen: that stays as it is."""
+
+    name, how = "lock", "in place"
+
+    def shell(self, obj: Any, scan: Scan) -> tuple[str, bool]:
+        return LOCKS[type(obj)], times_held(obj) != UNKNOWN_HOLDER
+
+    def create(self, spec: tuple[str, bool], loader: Loader) -> Any:
+        name, is_known = spec
+        return getattr(threading, name)() if is_known else loader.missing(f"{name} of another thread")
+
+    def content(self, obj: Any, scan: Scan) -> int:
+        return times_held(obj)
+
+    def apply(self, obj: Any, content: int, loader: Loader) -> None:
+        if content == UNKNOWN_HOLDER:
+            return
+        held = times_held(obj)
+        if held != UNKNOWN_HOLDER:
+            for _ in range(content - held):
+                obj.acquire(blocking=False)
+            for _ in range(held - content):
+                obj.release()
+
+
+def times_held(lock: Any) -> int:
+    """How often the main thread has acquired a lock and not released it; UNKNOWN_HOLDER if that may be another one."""
+    if LOCKS[type(lock)] == "Lock":
+        if not lock.locked():
+            return 0
+        return 1 if threading.active_count() == 1 else UNKNOWN_HOLDER
+    count = int(repr(lock).partition(" count=")[2].split(" ")[0])
+    return count if not count or lock._is_owned() else UNKNOWN_HOLDER
+
+
 class Local(Kind):
     """The attributes that the scanning thread sees: the main thread's."""
 
@@ -151,6 +189,7 @@ def register(registry: Registry) -> None:
     other = OtherThread()
     registry.add(other)
     registry.add(Thread(other), threading.Thread, derived=True)
+    registry.add(Lock(), *LOCKS)
     registry.add(Local(), threading.local, derived=True)
     registry.add(Variable(), contextvars.ContextVar)
     if hasattr(HANDLES, "_ThreadHandle"):
