@@ -90,7 +90,7 @@ class Handle(Kind):
 
 
 class Lock(Kind):
-    """One that is free, or held by the main thread. Which other thread holds one is not to be seen: it stays as it is."""
+    """One that is free, or held by the main thread. Which other thread holds one cannot be seen: it stays as it is."""
 
     name, how = "lock", "in place"
 
