@@ -41,6 +41,11 @@ ELSE = "        total += 1\n"
         (BODY, "if epoch == 3: print('@@ 3')\nprint('@@', total)", set(range(10))),
         (BODY, "if last == 3: print('@@', total)", set(range(10))),
         (BODY, "if epoch == 3:\n    print('@@ 3')\nelse:\n    print('@@')", set(range(10))),
+        (
+            BODY,
+            "if print('@@', epoch) is None:\n    if epoch == 3:\n        print('@@', total)",
+            set(range(10)),
+        ),
         (IF, "print('@@', total)", {1, 5, 9}),
         (ELSE, "if rate < 4: print('@@', total)", {0, 2, 3}),
     ],
@@ -150,9 +155,60 @@ def conditions(program: str, probe: str) -> list[str]:
         ("for k in x:\n    import k\n    if k:\n        PROBE", ""),
         ("while k < 9:\n    if k > 2:\n        PROBE\n    k += 1", ""),
         ("def f():\n    if k > 2:\n        PROBE", ""),
+        ("for k in x:\n    if k > 2:\n        PROBE\n    else:\n        f()", "k > 2"),
         ("for k in x:\n    class C:\n        if k:\n            PROBE", ""),
     ],
 )
 def test_conditions_that_are_seen(program: str, found: str) -> None:
     """Where anything else could bind the name, or anything else is read, there is none."""
     assert conditions(program, "print(1)") == [found]
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("if k > 2:\n        if k < 9:\n            print(1)", "k > 2 and k < 9"),
+        ("if k > 2:\n        if f(k):\n            if k < 9:\n                print(1)", "k > 2"),
+        ("if f(k):\n        if k > 2:\n            print(1)", ""),
+        ("if m > 2:\n        if k > 2:\n            print(1)", ""),
+    ],
+)
+def test_conditions_behind_one_that_may_print(program: str, found: str) -> None:
+    """To ask the first one may print, or run a function that does, whatever those inside say."""
+    old = b"for k in x:\n    pass\n"
+    diff = compare(old, f"for k in x:\n    pass\n    {program}\n".encode(), "train.py")
+    assert [condition for _, _, condition in probes_of(diff, "__main__", "train.py").probes] == [found]
+
+
+ROUNDED = """
+import time
+import numpy as np
+
+total = 0
+for {name} in {values}:
+    total += 1
+    time.sleep(0.003)
+print(total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "condition", "printed"),
+    [
+        ("np.array([0.5, 0.1, 0.25], dtype=np.float32)", "k == 0.1", ["@@ 2"]),  # 0.1 as a float32 is
+        ("np.array([1, 100, 200], dtype=np.uint8)", "k * 2 < 150", ["@@ 1", "@@ 3"]),
+        ("np.array([0.5, 0.1, 0.25])", "k == 0.1", ["@@ 2"]),
+    ],
+)
+def test_loop_variables_that_do_not_compute_as_pythons_own(
+    flor: Flor, values: str, condition: str, printed: list[str]
+) -> None:
+    """By NumPy's rules: single precision is rounded, and 400 in eight bits is 144."""
+    pytest.importorskip("numpy", minversion="2")
+    program = ROUNDED.format(name="k", values=values)
+    flor.write("train.py", program)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probe = f"    if {condition}:\n        print('@@', total)\nprint"
+    flor.write("train.py", program.replace("print", probe))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout.splitlines()) == (0, printed), done.stderr

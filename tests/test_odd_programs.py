@@ -308,6 +308,115 @@ PROGRAMS = {
             source.draws += 1
         #P print("@@", source.draws, value, source.getstate()[1][-1])
     """,
+    "what is iterated over raises": """
+        import time
+        def source(n):
+            for i in range(n):
+                yield i
+                if i == 2:
+                    raise ValueError(i)
+        total, caught = 0, []
+        for n in range(6):
+            time.sleep(0.005)
+            try:
+                for i in source(n):
+                    time.sleep(0.003)
+                    total += i
+            except ValueError as error:
+                caught.append(error.args)
+                #P print("@@", n, total, caught)
+        sizes = {1: 1}
+        try:
+            for key in sizes:
+                sizes[key + 1] = time.sleep(0.02)
+        except RuntimeError:
+            caught.append("grown")
+        #P print("@@", caught, sizes)
+        for n in range(3):
+            time.sleep(0.005)
+            total += n
+        #P print("@@", total)
+    """,
+    "an else that goes on with the loop around": """
+        import time
+        found, passed = [], 0
+        for n in range(2, 20):
+            time.sleep(0.004)
+            for k in range(2, n):
+                if n % k == 0:
+                    break
+                time.sleep(0.002)
+            else:
+                found.append(n)
+                #P print("@@ prime", n, passed)
+                continue
+            passed += 1
+        else:
+            passed = -passed
+        #P print("@@", found, passed)
+        def first(rows):
+            for row in rows:
+                time.sleep(0.004)
+                if row > 3:
+                    return row
+            else:
+                raise LookupError(len(rows))
+        for n in range(4):
+            time.sleep(0.004)
+            try:
+                passed += first([n, n + 1])
+            except LookupError as error:
+                #P print("@@ nothing", n, error.args)
+                passed += 100
+            #P print("@@", n, passed)
+    """,
+    "a generator that does something when its loop is left": """
+        import time
+        log = []
+        def source(n):
+            try:
+                for i in range(n):
+                    time.sleep(0.004)
+                    #P print("@@ made", i, log)
+                    yield i
+            finally:
+                for k in range(2):
+                    time.sleep(0.003)
+                    log.append(k)
+        for n in range(5):
+            for i in source(4):
+                time.sleep(0.006)
+                #P print("@@", n, i, log)
+                if i == n:
+                    break
+            else:
+                log.append("all")
+            time.sleep(0.006)
+            #P print("@@ left", n, log)
+    """,
+    "an iterator with a finalizer": """
+        import time
+        log = []
+        class Source:
+            def __init__(self, n):
+                self.n = n
+            def __iter__(self):
+                return self
+            def __next__(self):
+                if not self.n:
+                    raise StopIteration
+                self.n -= 1
+                return self.n
+            def __del__(self):
+                log.append(self.n)
+        for n in range(6):
+            for i in Source(n):
+                time.sleep(0.006)
+                if i == 1:
+                    break
+            time.sleep(0.006)
+            #P print("@@", n, log)
+    """,
     "a generator sent to": """
         def average():
             total = count = 0
@@ -344,6 +453,29 @@ def test_odd_programs(name: str, epsilon: str, flor: Flor) -> None:
     done = flor("train.py", FLOR_MODE="replay")
     assert done.stdout.splitlines() == wanted, done.stderr
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
+@pytest.mark.parametrize("name", list(PROGRAMS)[-5:-1])
+def test_each_probe_of_a_program_alone(name: str, epsilon: str, flor: Flor) -> None:
+    """What no probe lies in is skipped, and changes nothing in what the others print."""
+    lines = PROGRAMS[name].splitlines()
+    probes = [at for at, line in enumerate(lines) if line.lstrip().startswith("#P ")]
+    plain = flor.folder.parent / "plain"
+    plain.mkdir()
+
+    def with_probe(chosen: int | None) -> str:
+        kept = [line.replace("#P ", "") for at, line in enumerate(lines) if at == chosen or at not in probes]
+        return "\n".join(kept)
+
+    flor.write("train.py", with_probe(None))
+    assert flor("train.py", FLOR_EPSILON=epsilon).returncode == 0
+    for chosen in probes:
+        probed = flor.write("train.py", with_probe(chosen))
+        (plain / "train.py").write_text(probed.read_text())
+        wanted = Flor(plain, flor.home).python("train.py").stdout
+        done = flor("train.py", FLOR_MODE="replay")
+        assert (done.returncode, done.stdout) == (0, wanted), done.stderr
 
 
 NUMPY = {

@@ -19,11 +19,16 @@ def guards_of(node: ast.stmt, suite: Sequence[ast.stmt]) -> list[ast.expr]:
     return [node.test if suite is node.body else ast.UnaryOp(ast.Not(), node.test)]
 
 
-def guarded(stmt: ast.stmt) -> list[ast.expr]:
-    """The conditions of an added `if` that does nothing otherwise, and of what stands alone inside."""
+def guarded(stmt: ast.stmt, names: Collection[str]) -> list[ast.expr]:
+    """The conditions of an added `if` that does nothing otherwise, and of what stands alone inside.
+
+    Up to the first that reads more than these names: to ask it may print something, whatever the ones inside say.
+    """
     found = []
     while isinstance(stmt, (ast.If, ast.Try)) and not stmt.orelse:
         if isinstance(stmt, ast.If):
+            if not _is_plain(stmt.test, names):
+                break
             found.append(stmt.test)
         elif stmt.finalbody:
             break

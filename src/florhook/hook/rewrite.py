@@ -261,7 +261,7 @@ class _Writer:
         inner: list[_Body] = []
         for index, node in enumerate(body.statements):
             if id(node) in self.added:
-                test = condition([*body.guards, *guarded(node)], body.fixed)
+                test = condition([*body.guards, *guarded(node, body.fixed)], body.fixed)
                 self.probes.append((body.place, node.lineno, test))
             elif isinstance(node, SIMPLE):
                 if body.loop and body.scope is not None:

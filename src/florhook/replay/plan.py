@@ -141,14 +141,14 @@ class Question:
         conditions = self.conditions.get(loop.site.key)
         if conditions is None or iteration not in loop.iterations:
             return True
-        labels = loop.labels_of(iteration)
+        labels = loop.computable_labels_of(iteration)
         return any(_is_true(_compiled(condition), labels) for condition in conditions)
 
 
 def _is_true(condition: CodeType, labels: dict[str, Any]) -> bool:
     try:
         return bool(eval(condition, {"__builtins__": {}}, labels))
-    except Exception:  # a variable that was not recorded, or is no number
+    except Exception:  # a variable that was not recorded, or is none of Python's own numbers
         return True
 
 

@@ -11,10 +11,12 @@ from typing import Any
 from ..dataclass import dataclass, field
 from ..hook.rewrite import rewrite
 from ..hook.sites import STATEMENT, Site, place_of_statement
+from ..launch import INTERRUPTED
 from ..runtime.trackers import ROW
 from ..store.rows import CheckpointRow, ContextRow, IterationRow, RunRow, SourceRow
 from ..store.store import Store
 
+UNLIKE = ""  # among the recorded variables of a loop: the names of NumPy's
 Place = tuple[int, int, str, int]  # parent, its iteration, site, how many of that site came before
 
 
@@ -73,6 +75,17 @@ class Loop:
         return max(0.0, end - self.time_at(start))
 
     def labels_of(self, iteration: int) -> dict[str, Any]:
+        labels = self._labels(iteration)
+        labels.pop(UNLIKE, None)
+        return labels
+
+    def computable_labels_of(self, iteration: int) -> dict[str, Any]:
+        """Those with which Python computes as the program did: not NumPy's, which are rounded or overflow otherwise."""
+        labels = self._labels(iteration)
+        unlike = labels.pop(UNLIKE, ())
+        return {name: value for name, value in labels.items() if name not in unlike}
+
+    def _labels(self, iteration: int) -> dict[str, Any]:
         row = self.iterations.get(iteration)
         return {} if row is None else json.loads(row.labels)
 
@@ -148,6 +161,20 @@ class Record:
     def execution(self, ctx: int) -> Loop | None:
         """Of a loop or a statement."""
         return self.loops.get(ctx) or self.statements.get(ctx)
+
+    def was_interrupted_in(self, loop: Loop) -> bool:
+        """Whether Ctrl-C may have ended the run in a loop: nothing came after it."""
+        if self.run.exit_code != INTERRUPTED:
+            return False
+        at: Loop | None = loop
+        while at is not None:
+            if any(each.row.entered > at.row.entered for each in self.inside[at.row.parent]):
+                return False
+            around = self.loops.get(at.row.parent)
+            if around is not None and at.row.iteration + 1 < around.known:
+                return False
+            at = around
+        return True
 
     def skippable(self) -> frozenset[str]:
         """Keys of the statements that have been checkpointed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -279,24 +280,43 @@ def flow_of(context: Context, items: Any) -> Iterator[Any]:
 
 def labels_of(context: Context, frame: FrameType | None, item_index: int) -> dict[str, Any]:
     """Values of the loop's own variables, where they are plain."""
-    site = context.site
     if context.labels is not None:
         return context.labels
+    return {name: _plain(value) for name, value in _label_values(context, frame, item_index)}
+
+
+def labels_text(context: Context, frame: FrameType | None, item_index: int) -> str:
+    """The same as JSON, in which the name "" has the names of those that do not compute as Python's own values do."""
+    if context.labels is not None:
+        return json.dumps(context.labels)
+    values = dict(_label_values(context, frame, item_index))
+    labels: dict[str, Any] = {name: _plain(value) for name, value in values.items()}
+    unlike = [name for name, value in values.items() if type(value) is not type(labels[name])]
+    return json.dumps({**labels, "": unlike} if unlike else labels)
+
+
+def _label_values(context: Context, frame: FrameType | None, item_index: int) -> Iterator[tuple[str, Any]]:
+    site = context.site
     if type(context.iterable) is range and len(site.labels) == 1:
         name, place = site.labels[0]
         if not place and 0 <= item_index < len(context.iterable):
-            return {name: context.iterable[item_index]}
+            yield name, context.iterable[item_index]
+            return
     if frame is None:
-        return {}
-    found = {}
+        return
     values = variables_of(frame)
     for name, _ in site.labels:
         value: Any = values.get(name)
-        if type(value) in SCALARS:
-            found[name] = value
-        elif hasattr(value, "item") and getattr(value, "ndim", 1) == 0 and type(value).__module__ == "numpy":
-            found[name] = value.item()
-    return found
+        if type(value) in SCALARS or _is_number_of_numpy(value):
+            yield name, value
+
+
+def _is_number_of_numpy(value: Any) -> bool:
+    return hasattr(value, "item") and getattr(value, "ndim", 1) == 0 and type(value).__module__ == "numpy"
+
+
+def _plain(value: Any) -> Any:
+    return value if type(value) in SCALARS else value.item()
 
 
 def by_address(frame: FrameType | None) -> dict[int, FrameType]:

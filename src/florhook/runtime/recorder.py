@@ -31,7 +31,7 @@ from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceR
 from . import compiled, probes
 from .budget import SPENT, Block, Budget
 from .contention import Contention
-from .context import Context, Tracker, counted, labels_of, marks_text
+from .context import Context, Tracker, counted, labels_of, labels_text, marks_text
 from .digests import Digests
 from .logged import Logged
 from .loggers import LOGGING, SHOWN
@@ -553,7 +553,7 @@ class Recorder(Tracker):
         if count != 1 or (seconds < DETAIL and not self.everything):
             return
         index = context.iteration
-        labels = json.dumps(labels_of(context, frame, index))
+        labels = labels_text(context, frame, index)
         watch.latest_marks = self.end_marks(context)
         row = IterationRow(-1, index, watch.began, watch.began_out, marks_text(watch.latest_marks), labels)
         watch.iterations.append(row)

@@ -225,6 +225,8 @@ class Replayer(Tracker):
             self._foreign_stack().remove(context)
             return
         turn: Turn = context.extra
+        if turn.finished and turn.step.last:  # in the run nothing came after it
+            self.on_end()
         self.close_inner(context)
         if turn.runs:
             self._verify_end(context, turn, EXIT, frame)
@@ -472,7 +474,9 @@ class Replayer(Tracker):
         try:
             while True:
                 if context.begun == turn.step.stop:
-                    turn.stopped = True
+                    turn.stopped = not self._may_leave_by_itself(turn)
+                    if not turn.stopped:
+                        yield map(self._goes_on, flow)
                     return
                 if not self._boundary(context, turn, sys._getframe(1)):
                     return
@@ -485,8 +489,25 @@ class Replayer(Tracker):
             self._ran(context, turn)
             context.broken = True
         finally:
-            if not turn.stopped and type(context.iterable) is not range:
-                context.iterable = None  # as in a recording: it lives no longer than plainly
+            if not turn.stopped:  # as in a recording, the iterator lives no longer than plainly
+                turn.flow = None
+                if type(context.iterable) is not range:
+                    context.iterable = None
+
+    def _may_leave_by_itself(self, turn: Turn) -> bool:
+        """Whether an exception of what is iterated over, or the loop's `else`, may have left it in the run: not the body."""
+        loop, step = turn.loop, turn.step
+        return (
+            step.last
+            and loop is not None
+            and step.stop == loop.known
+            and not (loop.is_open or self.record.was_interrupted_in(loop))
+        )
+
+    def _goes_on(self, item: Any) -> Any:
+        """There is one more item than in the run: it had left the loop in another way, which is not to be had again."""
+        self.on_end()
+        return item
 
     def _ran(self, context: Context, turn: Turn) -> None:
         self.executed += 1
@@ -522,6 +543,8 @@ class Replayer(Tracker):
         before = context.begun
         self._meet(loop, before, iteration)
         self.dying.extend(finalized(self.program.sources.values()))
+        if iteration == EXIT:
+            self._drop_iterator(context, turn)
         try:
             if not self.record.store.trusted(self.record.run, checkpoint):
                 raise PermissionError("it was not signed by this user")
@@ -585,6 +608,15 @@ class Replayer(Tracker):
                 self.driving -= 1
             if context.begun != iteration:
                 raise CannotRestoreError(f"what the loop iterates over ends after {context.begun} items")
+
+    def _drop_iterator(self, context: Context, turn: Turn) -> None:
+        """The run left the loop, and its iterator was closed then: what that did is in the state to be restored."""
+        self.driving += 1
+        try:
+            with self.quietly():
+                turn.flow = context.iterable = None
+        finally:
+            self.driving -= 1
 
     def _load(self, checkpoint: CheckpointRow, turn: Turn, site: str) -> dict[Name, Any]:
         loader = Loader(
