@@ -107,6 +107,8 @@ class Replayer(Tracker):
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
+        # Holds back what is printed, until it is told whether the program has printed that.
+        self.hold: Callable[[], Callable[[bool], None]] = lambda: lambda _: None
         self.meet: Callable[[str], bool] | None = None  # of several ranks: wait for the others
         self.share: Share | None = None  # of several processes
         self.files: list[Any] = []  # open for writing, as the last restore knew them
@@ -472,7 +474,7 @@ class Replayer(Tracker):
         try:
             while True:
                 if context.begun == turn.step.stop:
-                    turn.stopped = True
+                    yield from self._stop(turn, flow)
                     return
                 if not self._boundary(context, turn, sys._getframe(1)):
                     return
@@ -487,6 +489,26 @@ class Replayer(Tracker):
         finally:
             if not turn.stopped and type(context.iterable) is not range:
                 context.iterable = None  # as in a recording: it lives no longer than plainly
+
+    def _stop(self, turn: Turn, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
+        """The step ends here. Where the record does so too, the loop may be over: one more item is asked for.
+
+        If there is none, or the iterator raises, that is how the run left the loop (by a return in its `else`, say). If
+        there is one, the run was interrupted before it was asked for.
+        """
+        if not turn.step.last:
+            turn.stopped = True
+            return
+        let_go = self.hold()
+
+        def is_beyond(_: Any) -> None:
+            let_go(False)
+            self.on_end()
+
+        try:
+            yield map(is_beyond, itertools.islice(flow, 1))
+        finally:
+            let_go(True)
 
     def _ran(self, context: Context, turn: Turn) -> None:
         self.executed += 1
