@@ -423,6 +423,35 @@ NUMPY = {
             #P print("@@", n, child.bit_generator.state["state"], seeds.n_children_spawned)
         #P print("@@", np.random.default_rng(seeds.spawn(1)[0]).random(), source.random())
     """,
+    "a generator of random numbers at the address of one of another kind": """
+        source = np.random.Generator(np.random.Philox(2))
+        legacy = np.random.RandomState(5)
+        for n in range(4):
+            if n == 1:
+                bits, others = np.random.PCG64(7), np.random.PCG64(8)
+                source = legacy = None
+                source = np.random.Generator(bits)
+                legacy = np.random.RandomState(others)
+            for k in range(2):
+                source.normal(), legacy.randn()
+            #P print("@@", n, type(source.bit_generator).__name__, source.bit_generator.state["state"])
+        #P print("@@", source.random(), legacy.randn(), legacy.rand(), type(source.bit_generator).__name__)
+    """,
+    "two that draw from one bit generator": """
+        np.random.seed(1)
+        bits = np.random.MT19937(3)
+        first, second, late = np.random.RandomState(bits), np.random.Generator(bits), None
+        kept = np.random.RandomState(np.random.PCG64(4))
+        for n in range(5):
+            if n == 2:
+                late = np.random.RandomState(bits)
+                kept = np.random.RandomState(np.random.SFC64(n))
+            for k in range(3):
+                (late or first).randn(), kept.randn(), np.random.randn()
+            second.random()
+            #P print("@@", n, first.get_state()[2:], second.bit_generator.state["state"]["pos"])
+        #P print("@@", first.randn(), late.randn(), second.random(), late.rand(), first.rand(), kept.randn(), kept.rand(), np.random.randn())
+    """,
 }
 
 
@@ -519,7 +548,10 @@ def test_what_an_interrupted_loop_had_not_asked_for(flor: Flor) -> None:
         except KeyboardInterrupt:
             print("interrupted")
     """.replace("not done", "interrupt")
-    program = program.replace("import signal", "import os, signal\n        interrupt = not os.path.exists('once')\n        open('once', 'w').close()")
+    program = program.replace(
+        "import signal",
+        "import os, signal\n        interrupt = not os.path.exists('once')\n        open('once', 'w').close()",
+    )
     flor.write("train.py", "\n".join(line for line in program.splitlines() if "#P " not in line))
     recorded = flor("train.py", FLOR_EPSILON="inf")
     assert recorded.stdout == "interrupted\n", recorded.stderr
