@@ -431,6 +431,62 @@ PROGRAMS = {
             #P print("@@", n, now)
         #P print("@@", now)
     """,
+    "loops that are left in their else": """
+        import random
+        rng = random.Random(4)
+        def noise(n):
+            return sum(rng.random() for _ in range(n))
+        def body(epoch):
+            done = 0
+            for step in range(6):
+                done += noise(400)
+                if step > epoch + 3:
+                    break
+            else:
+                return done, "full"
+            return done, "broken"
+        def tested(n):
+            while n:
+                n -= 1
+                noise(200)
+            else:
+                return "tested"
+        for epoch in range(4):
+            result = body(epoch)
+            for k in range(3):
+                for step in range(3):
+                    noise(400)
+                else:
+                    if k == 1:
+                        break
+                    continue
+                print("never")
+            try:
+                for step in range(3):
+                    noise(400)
+                else:
+                    raise ValueError(step)
+            except ValueError as error:
+                result += (tested(4), error.args[0], k)
+            #P print("@@", epoch, result)
+        #P print("@@", result)
+    """,
+    "an iterator that raises": """
+        def items(n):
+            for i in range(n):
+                #P print("@@ item", i)
+                yield i
+            raise RuntimeError("none left")
+        total = 0
+        for epoch in range(4):
+            try:
+                for i in items(3):
+                    total += sum(range(20000)) + i
+            except RuntimeError as error:
+                #P print("@@", epoch, error, total)
+                total += 1
+        #P print("@@", total)
+    """,
 }  # fmt: skip
 
 
@@ -498,6 +554,35 @@ NUMPY = {
                 child = np.random.default_rng(seeds.spawn(1)[0])
             #P print("@@", n, child.bit_generator.state["state"], seeds.n_children_spawned)
         #P print("@@", np.random.default_rng(seeds.spawn(1)[0]).random(), source.random())
+    """,
+    "a generator of random numbers at the address of one of another kind": """
+        source = np.random.Generator(np.random.Philox(2))
+        legacy = np.random.RandomState(5)
+        for n in range(4):
+            if n == 1:
+                bits, others = np.random.PCG64(7), np.random.PCG64(8)
+                source = legacy = None
+                source = np.random.Generator(bits)
+                legacy = np.random.RandomState(others)
+            for k in range(2):
+                source.normal(), legacy.randn()
+            #P print("@@", n, type(source.bit_generator).__name__, source.bit_generator.state["state"])
+        #P print("@@", source.random(), legacy.randn(), legacy.rand(), type(source.bit_generator).__name__)
+    """,
+    "two that draw from one bit generator": """
+        np.random.seed(1)
+        bits = np.random.MT19937(3)
+        first, second, late = np.random.RandomState(bits), np.random.Generator(bits), None
+        kept = np.random.RandomState(np.random.PCG64(4))
+        for n in range(5):
+            if n == 2:
+                late = np.random.RandomState(bits)
+                kept = np.random.RandomState(np.random.SFC64(n))
+            for k in range(3):
+                (late or first).randn(), kept.randn(), np.random.randn()
+            second.random()
+            #P print("@@", n, first.get_state()[2:], second.bit_generator.state["state"]["pos"])
+        #P print("@@", first.randn(), late.randn(), second.random(), late.rand(), first.rand(), kept.randn(), kept.rand(), np.random.randn())
     """,
 }
 
@@ -577,3 +662,31 @@ def test_a_program_of_which_nothing_is_recorded(flor: Flor) -> None:
     shown = flor("app.zip", FLOR_MODE="replay")
     assert (shown.stdout, shown.returncode) == ("", 3)
     assert "app.zip: what was added to it cannot be known" in shown.stderr
+
+
+def test_what_an_interrupted_loop_had_not_asked_for(flor: Flor) -> None:
+    """A print in a generator shows the items that the run took, and no other, where the run was interrupted."""
+    program = """
+        import signal
+        def items():
+            for i in range(6):
+                #P print("@@ item", i)
+                yield i
+        try:
+            for i in items():
+                total = sum(range(200000))
+                if i == 2 and not done:
+                    signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """.replace("not done", "interrupt")
+    program = program.replace(
+        "import signal",
+        "import os, signal\n        interrupt = not os.path.exists('once')\n        open('once', 'w').close()",
+    )
+    flor.write("train.py", "\n".join(line for line in program.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert recorded.stdout == "interrupted\n", recorded.stderr
+    flor.write("train.py", program.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.stdout == "@@ item 0\n@@ item 1\n@@ item 2\n", done.stderr

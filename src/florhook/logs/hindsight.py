@@ -103,7 +103,7 @@ class ReplayOutput:
         self.difference: tuple[str, str] | None = None  # the first: recorded, printed
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
         self.descriptor = high_copy(1) if descriptor is None else descriptor
-        self._out = io.BufferedWriter(_Standard(self.descriptor, "w"))
+        self._out: io.BufferedIOBase = io.BufferedWriter(_Standard(self.descriptor, "w"))
         self.torn = False  # what several processes had printed is not what this one prints
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = self._at_once = False
@@ -140,6 +140,25 @@ class ReplayOutput:
             yield
         finally:
             self.quiet -= 1
+
+    def hold(self) -> Callable[[bool], None]:
+        """Hold back what is printed from here on. What this gives is called with whether it counts."""
+        with self.lock:
+            self._flush()
+            out, held = self._out, io.BytesIO()
+            self._out = held
+
+        def let_go(counts: bool) -> None:
+            with self.lock:
+                if self._out is not held:
+                    return
+                self._out = out
+                if counts:
+                    out.write(held.getvalue())
+                elif self.kept is not None:
+                    self.kept.drop()
+
+        return let_go
 
     def _take(self, text: str, /) -> int:
         with self.lock:
@@ -250,9 +269,12 @@ class ReplayOutput:
 
     def flush(self) -> None:
         with self.lock:
-            self._out.flush()
-            if self.kept is not None:
-                self.kept.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        self._out.flush()
+        if self.kept is not None:
+            self.kept.flush()
 
     def halt(self) -> None:
         """Nothing is printed from here on by any other thread."""

@@ -125,6 +125,11 @@ class KeptLines:
             except OSError as error:
                 self._give_up(error)
 
+    def drop(self) -> None:
+        """Forget what was not written yet."""
+        self._text = ""
+        self._lines.clear()
+
     def finish(self) -> None:
         """Write everything, a line without an end included."""
         if self._text and self._descriptor is not None and self._pid == os.getpid():

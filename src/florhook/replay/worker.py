@@ -169,7 +169,7 @@ class Worker:
 
     def _connect(self) -> None:
         replayer = self.replayer
-        replayer.quietly = self.output.quietly
+        replayer.quietly, replayer.hold = self.output.quietly, self.output.hold
         replayer.meet = None if self.member is None else self.member.meet
         replayer.on_restore, replayer.on_end = self.restored, self.end
         replayer.bring_file_to = self.files.bring_to

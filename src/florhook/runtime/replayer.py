@@ -107,6 +107,8 @@ class Replayer(Tracker):
         self.restore_s = 0.0
         self.driving = 0  # an iterator is brought to its place: what runs is no part of the plan
         self.quietly: Callable[[], AbstractContextManager[object]] = nullcontext
+        # Holds back what is printed, until it is told whether the program has printed that.
+        self.hold: Callable[[], Callable[[bool], None]] = lambda: lambda _: None
         self.meet: Callable[[str], bool] | None = None  # of several ranks: wait for the others
         self.share: Share | None = None  # of several processes
         self.files: list[Any] = []  # open for writing, as the last restore knew them
@@ -474,9 +476,7 @@ class Replayer(Tracker):
         try:
             while True:
                 if context.begun == turn.step.stop:
-                    turn.stopped = not self._may_leave_by_itself(turn)
-                    if not turn.stopped:
-                        yield map(self._goes_on, flow)
+                    yield from self._stop(turn, flow)
                     return
                 if not self._boundary(context, turn, sys._getframe(1)):
                     return
@@ -495,7 +495,7 @@ class Replayer(Tracker):
                     context.iterable = None
 
     def _may_leave_by_itself(self, turn: Turn) -> bool:
-        """Whether an exception of what is iterated over, or the loop's `else`, may have left it in the run: not the body."""
+        """Whether an exception of what is iterated over, or the loop's `else`, may have left it in the run."""
         loop, step = turn.loop, turn.step
         return (
             step.last
@@ -504,10 +504,25 @@ class Replayer(Tracker):
             and not (loop.is_open or self.record.was_interrupted_in(loop))
         )
 
-    def _goes_on(self, item: Any) -> Any:
-        """There is one more item than in the run: it had left the loop in another way, which is not to be had again."""
-        self.on_end()
-        return item
+    def _stop(self, turn: Turn, flow: Iterator[Any]) -> Iterator[Iterator[Any]]:
+        """The step ends here. Where the record does so too, the loop may be over: one more item is asked for.
+
+        If there is none, or the iterator raises, that is how the run left the loop (by a return in its `else`, say). If
+        there is one, the run had left the loop in another way, which is not to be had again.
+        """
+        if not self._may_leave_by_itself(turn):
+            turn.stopped = True
+            return
+        let_go = self.hold()
+
+        def is_beyond(_: Any) -> None:
+            let_go(False)
+            self.on_end()
+
+        try:
+            yield map(is_beyond, itertools.islice(flow, 1))
+        finally:
+            let_go(True)
 
     def _ran(self, context: Context, turn: Turn) -> None:
         self.executed += 1

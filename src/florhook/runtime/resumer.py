@@ -168,7 +168,7 @@ class Resumer(Guide):
         try:
             while self.recorder is None:
                 if context.begun == turn.step.stop:
-                    turn.stopped = True
+                    yield from self._stop(turn, flow)
                     return
                 self._boundary(context, turn, users_frame(sys._getframe(1)))
                 before = context.begun

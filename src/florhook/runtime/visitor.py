@@ -76,7 +76,7 @@ class Visitor(Guide):
         try:
             while True:
                 if context.begun == turn.step.stop:
-                    turn.stopped = True
+                    yield from self._stop(turn, flow)
                     return
                 self.close_inner(context)
                 before = context.begun

@@ -171,9 +171,9 @@ def is_mapped(array: Any) -> bool:
 
 
 class Generator(Kind):
-    """Its bit generator."""
+    """Its bit generator, which another at its address may have had: it has no weak reference that could tell."""
 
-    name, how = "numpy.random.Generator", "in place"
+    name, how, alike = "numpy.random.Generator", "in place", True
 
     def shell(self, obj: Any, scan: Scan) -> Any:
         return obj.bit_generator
@@ -184,11 +184,15 @@ class Generator(Kind):
     def content(self, obj: Any, scan: Scan) -> Any:
         return obj.bit_generator
 
+    def apply(self, obj: Any, content: Any, loader: Loader) -> None:
+        if obj.bit_generator is not content:
+            obj.__init__(content)
+
 
 class SeedSequence(Kind):
     """What it was made from, and how many children it has."""
 
-    name, how = "numpy.random.SeedSequence", "in place"
+    name, how, alike = "numpy.random.SeedSequence", "in place", True
 
     def create(self, spec: Any, loader: Loader) -> Any:
         return np.random.SeedSequence(0)
@@ -203,7 +207,7 @@ class SeedSequence(Kind):
 class BitGenerator(Kind):
     """Its state, and the seed sequence that its children come from."""
 
-    name, how = "numpy.random.BitGenerator", "in place"
+    name, how, alike = "numpy.random.BitGenerator", "in place", True
 
     def shell(self, obj: Any, scan: Scan) -> type:
         return type(obj)
@@ -226,21 +230,25 @@ def seeds_of(obj: Any) -> Any:
 
 
 class RandomState(Kind):
-    """Its state, a normal deviate kept over included."""
+    """Its bit generator, which others may draw from too, and a normal deviate kept over."""
 
-    name, how = "numpy.random.RandomState", "in place"
+    name, how, alike = "numpy.random.RandomState", "in place", True
 
-    def shell(self, obj: Any, scan: Scan) -> None:
-        return None
+    def shell(self, obj: Any, scan: Scan) -> Any:
+        return obj._bit_generator
 
     def create(self, spec: Any, loader: Loader) -> Any:
-        return np.random.RandomState()
+        return np.random.RandomState(spec)
 
     def content(self, obj: Any, scan: Scan) -> Any:
-        return freeze(obj.get_state(legacy=False))
+        state = obj.get_state(legacy=False)
+        return obj._bit_generator, state["has_gauss"], state["gauss"]
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
-        obj.set_state(thaw(content))
+        bits, has_gauss, gauss = content
+        if obj._bit_generator is not bits:
+            obj.__init__(bits)
+        obj.set_state({**bits.state, "has_gauss": has_gauss, "gauss": gauss})
 
 
 def freeze(state: Any) -> Any:
