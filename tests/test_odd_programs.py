@@ -480,6 +480,47 @@ VIEW = """
 """
 
 
+HOOKS = """
+    import torch
+    from torch.nn.modules.module import register_module_forward_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    torch.manual_seed(0)
+    net, seen, handles = torch.nn.Linear(2, 1), {"calls": 0, "steps": 0}, []
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    def count(module, inputs, output):
+        seen["calls"] += 1
+    for n in range(8):
+        if n == 2:
+            handles.append(register_module_forward_hook(count))
+            handles.append(register_optimizer_step_post_hook(lambda *_: seen.update(steps=seen["steps"] + 1)))
+        if n == 6:
+            handles.pop(0).remove()
+        opt.zero_grad()
+        net(torch.ones(3, 2)).sum().backward()
+        opt.step()
+        #P if n in (4, 7):
+        #P     print("@@", n, seen)
+    net(torch.ones(1, 2))
+    #P print("@@", seen)
+"""
+
+
+@pytest.mark.needs_torch
+def test_hooks_of_all_modules(flor: Flor) -> None:
+    """Those that a skipped iteration set are there after it, and those that it removed are not."""
+    flor.write("train.py", "\n".join(line for line in HOOKS.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert recorded.returncode == 0, recorded.stderr
+    flor.write("train.py", HOOKS.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "@@ 4 {'calls': 3, 'steps': 3}",
+        "@@ 7 {'calls': 4, 'steps': 6}",
+        "@@ {'calls': 4, 'steps': 6}",
+    ]
+
+
 @pytest.mark.needs_torch
 def test_views_of_parameters(flor: Flor) -> None:
     """The node of a view's graph is made anew when it is looked at, which is no other state."""
