@@ -480,6 +480,42 @@ VIEW = """
 """
 
 
+COMPRESSED = """
+    import gzip
+    log = gzip.open("log.gz", "wt", compresslevel=9)
+    plain = open("list.txt", "w+")
+    for n in range(4):
+        plain.write(f"line {n}\\n")
+    plain.seek(0)
+    total = 0
+    for n in range(4):
+        line = plain.readline()
+        for k in range(3):
+            total += abs(k)
+        #P print("@@", n, total, line)
+        log.write(f"{n} {total}\\n")
+    log.close()
+    plain.close()
+    text, size = gzip.open("log.gz", "rt").read(), len(open("log.gz", "rb").read())
+    #P print("@@", repr(text), size)
+    print(repr(text), size)
+"""
+
+
+def test_a_compressed_file_that_is_being_written(flor: Flor) -> None:
+    """Recording has nothing flushed to the compressor, which would end a block there; a replay writes the same too."""
+    elsewhere = Flor(flor.folder.parent / "plain", flor.home)
+    elsewhere.folder.mkdir()
+    elsewhere.write("train.py", COMPRESSED.replace("#P ", ""))
+    *wanted, last = elsewhere.python("train.py").stdout.splitlines()
+    flor.write("train.py", "\n".join(line for line in COMPRESSED.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert (recorded.returncode, recorded.stdout.splitlines()) == (0, [last]), recorded.stderr
+    flor.write("train.py", COMPRESSED.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+
+
 HOOKS = """
     import torch
     from torch.nn.modules.module import register_module_forward_hook
