@@ -480,6 +480,28 @@ VIEW = """
 """
 
 
+def test_numpy_unseeded(flor: Flor) -> None:
+    """The process's own generator has the children that it had in the run, and differs in nothing."""
+    pytest.importorskip("numpy")
+    program = """
+        import numpy as np
+        total = 0
+        for n in range(3):
+            for k in range(3):
+                total += np.random.rand() + np.random.randn()
+                #P print("@@", n, k, total)
+        child = np.random.mtrand._rand._bit_generator.seed_seq.spawn(1)[0]
+        print(total, np.random.default_rng(child).random())
+        #P print("@@", total, np.random.default_rng(child).random())
+    """
+    flor.write("train.py", "\n".join(line for line in program.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", program.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "@@ " + recorded.stdout.strip()
+
+
 COMPRESSED = """
     import gzip
     log = gzip.open("log.gz", "wt", compresslevel=9)
