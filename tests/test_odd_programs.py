@@ -612,6 +612,105 @@ VIEW = """
 """
 
 
+def test_numpy_unseeded(flor: Flor) -> None:
+    """The process's own generator has the children that it had in the run, and differs in nothing."""
+    pytest.importorskip("numpy")
+    program = """
+        import numpy as np
+        total = 0
+        for n in range(3):
+            for k in range(3):
+                total += np.random.rand() + np.random.randn()
+                #P print("@@", n, k, total)
+        child = np.random.mtrand._rand._bit_generator.seed_seq.spawn(1)[0]
+        print(total, np.random.default_rng(child).random())
+        #P print("@@", total, np.random.default_rng(child).random())
+    """
+    flor.write("train.py", "\n".join(line for line in program.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", program.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "@@ " + recorded.stdout.strip()
+
+
+COMPRESSED = """
+    import gzip
+    log = gzip.open("log.gz", "wt", compresslevel=9)
+    plain = open("list.txt", "w+")
+    for n in range(4):
+        plain.write(f"line {n}\\n")
+    plain.seek(0)
+    total = 0
+    for n in range(4):
+        line = plain.readline()
+        for k in range(3):
+            total += abs(k)
+        #P print("@@", n, total, line)
+        log.write(f"{n} {total}\\n")
+    log.close()
+    plain.close()
+    text, size = gzip.open("log.gz", "rt").read(), len(open("log.gz", "rb").read())
+    #P print("@@", repr(text), size)
+    print(repr(text), size)
+"""
+
+
+def test_a_compressed_file_that_is_being_written(flor: Flor) -> None:
+    """Recording has nothing flushed to the compressor, which would end a block there; a replay writes the same too."""
+    elsewhere = Flor(flor.folder.parent / "plain", flor.home)
+    elsewhere.folder.mkdir()
+    elsewhere.write("train.py", COMPRESSED.replace("#P ", ""))
+    *wanted, last = elsewhere.python("train.py").stdout.splitlines()
+    flor.write("train.py", "\n".join(line for line in COMPRESSED.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert (recorded.returncode, recorded.stdout.splitlines()) == (0, [last]), recorded.stderr
+    flor.write("train.py", COMPRESSED.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+
+
+HOOKS = """
+    import torch
+    from torch.nn.modules.module import register_module_forward_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    torch.manual_seed(0)
+    net, seen, handles = torch.nn.Linear(2, 1), {"calls": 0, "steps": 0}, []
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    def count(module, inputs, output):
+        seen["calls"] += 1
+    for n in range(8):
+        if n == 2:
+            handles.append(register_module_forward_hook(count))
+            handles.append(register_optimizer_step_post_hook(lambda *_: seen.update(steps=seen["steps"] + 1)))
+        if n == 6:
+            handles.pop(0).remove()
+        opt.zero_grad()
+        net(torch.ones(3, 2)).sum().backward()
+        opt.step()
+        #P if n in (4, 7):
+        #P     print("@@", n, seen)
+    net(torch.ones(1, 2))
+    #P print("@@", seen)
+"""
+
+
+@pytest.mark.needs_torch
+def test_hooks_of_all_modules(flor: Flor) -> None:
+    """Those that a skipped iteration set are there after it, and those that it removed are not."""
+    flor.write("train.py", "\n".join(line for line in HOOKS.splitlines() if "#P " not in line))
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert recorded.returncode == 0, recorded.stderr
+    flor.write("train.py", HOOKS.replace("#P ", ""))
+    done = flor("train.py", FLOR_MODE="replay")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "@@ 4 {'calls': 3, 'steps': 3}",
+        "@@ 7 {'calls': 4, 'steps': 6}",
+        "@@ {'calls': 4, 'steps': 6}",
+    ]
+
+
 @pytest.mark.needs_torch
 def test_views_of_parameters(flor: Flor) -> None:
     """The node of a view's graph is made anew when it is looked at, which is no other state."""

@@ -50,6 +50,9 @@ def read(library: str) -> bytes:
     state = _numpy().get_state(legacy=False)
     key = state["state"]["key"]
     plain = {**state, "state": {**state["state"], "key": [int(word) for word in key]}}
+    seeds = getattr(_numpy()._bit_generator, "_seed_seq", None)
+    if seeds is not None and isinstance(seeds.entropy, int):
+        plain["entropy"] = str(seeds.entropy)  # what its children would come from
     return json.dumps(plain, default=float).encode()
 
 
@@ -63,6 +66,11 @@ def write(library: str, state: bytes) -> None:
         torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
     else:
         plain = json.loads(state)
+        bits = _numpy()._bit_generator
+        entropy = plain.pop("entropy", None)
+        if entropy is not None and hasattr(bits, "seed_seq"):
+            seeds = type(bits.seed_seq)(int(entropy))
+            bits.__setstate__((bits.state, seeds))
         key = sys.modules["numpy"].array(plain["state"]["key"], dtype="uint32")
         _numpy().set_state({**plain, "state": {**plain["state"], "key": key}})
 

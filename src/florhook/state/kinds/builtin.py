@@ -502,6 +502,9 @@ class File(Kind):
             if obj.seekable():
                 if not obj.writable():
                     return ("at", obj.tell())
+                if not _writes_a_file(obj):
+                    scan.note_external(obj, UNKNOWN)
+                    return ("open",)
                 obj.flush()
                 name = getattr(obj, "name", None)
                 scan.hint(obj, name if isinstance(name, str) else None)
@@ -525,6 +528,15 @@ class File(Kind):
             name = loader.hint()
             if obj.tell() != content[1] or name not in (None, obj.name):
                 loader.bring_file_to(obj, content[1], name)
+
+
+def _writes_a_file(obj: Any) -> bool:
+    """Whether what is flushed goes to a file as it is. A compressor would be told to end a block."""
+    while not isinstance(obj, io.FileIO):
+        obj = getattr(obj, "buffer", None) or getattr(obj, "raw", None)
+        if obj is None:
+            return False
+    return True
 
 
 def _closed_file(cls: str, name: str | bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,29 @@ def _set_precision(precision: Any) -> None:
         torch.set_float32_matmul_precision(precision)
 
 
+def _tables_of_hooks() -> dict[str, Any]:
+    """The hooks that are called for every module or optimizer, and those for what modules register."""
+    found = {}
+    for module in (sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]):
+        tables = {name: value for name, value in vars(module).items() if name.startswith("_global_")}
+        found.update({name: table for name, table in tables.items() if isinstance(table, dict)})
+    return found
+
+
+def _hooks() -> tuple[Any, ...]:
+    """The tables themselves, since handles hold them weakly: their content is restored in place."""
+    return tuple(_tables_of_hooks().items())
+
+
+def _set_hooks(hooks: tuple[Any, ...]) -> None:
+    """For a process that had no torch when the loop was entered."""
+    tables = _tables_of_hooks()
+    for name, found in hooks:
+        if name in tables and tables[name] is not found:
+            tables[name].clear()
+            tables[name].update(found)
+
+
 TORCH = World(
     "torch",
     [
@@ -166,6 +190,8 @@ TORCH = World(
         ),
         _flag(torch.backends.cuda.matmul, "allow_tf32"),
         _flag(torch.utils.deterministic, "fill_uninitialized_memory"),
+        Setting("hooks of all modules and optimizers", _hooks, _set_hooks),
+        _flag(torch.nn.modules.module, "_global_is_full_backward_hook"),
         _flag(torch.utils.hooks.RemovableHandle, "next_id"),
         Setting("random state", _random_state, _set_random_state),
         Setting("random states of devices", _device_states, _set_device_states),
