@@ -582,7 +582,8 @@ NUMPY = {
                 (late or first).randn(), kept.randn(), np.random.randn()
             second.random()
             #P print("@@", n, first.get_state()[2:], second.bit_generator.state["state"]["pos"])
-        #P print("@@", first.randn(), late.randn(), second.random(), late.rand(), first.rand(), kept.randn(), kept.rand(), np.random.randn())
+        #P print("@@", first.randn(), late.randn(), second.random(), late.rand(), first.rand())
+        #P print("@@", kept.randn(), kept.rand(), np.random.randn())
     """,
 }
 
