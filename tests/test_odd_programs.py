@@ -362,6 +362,43 @@ PROGRAMS = {
             #P print("@@", epoch, result)
         #P print("@@", result)
     """,
+    "named tuples of a class that the loop makes": """
+        from typing import NamedTuple
+        def make(n):
+            class Point(NamedTuple):
+                x: int
+                y: float = 2.5
+                def scaled(self):
+                    return self.x * self.y + n
+            return Point
+        kept = []
+        for n in range(5):
+            Point = make(n)
+            for k in range(3):
+                kept.append(Point(k))
+            last = Point(n, 1.0)
+            #P print("@@", n, last, type(last) is Point, [each.scaled() for each in kept[-4:]])
+            #P print("@@", Point(7), Point._field_defaults)
+        #P print("@@", last.scaled(), last._replace(x=3), Point._make([1, 2])._asdict())
+        #P print("@@", kept[1] == (1, 2.5), Point.__doc__, Point.__match_args__)
+    """,
+    "matches, views of dictionaries, structures": """
+        import re, struct
+        words, counts, packer, match = re.compile(r"(?P<head>[a-z]+)-?(\\d+)?"), {}, None, None
+        keys, values, pairs = counts.keys(), counts.values(), counts.items()
+        found = []
+        for n in range(5):
+            for k in range(3):
+                counts[f"{n}{k}"] = n * k
+            match = words.search(f"12 ab-{n} cd-{n + 1}", 1, 12)
+            found.append([*re.finditer("[a-z]+", f"one two{n} three")][1])
+            found.append(re.fullmatch("(a)|(b)+", "bb"))
+            packer = struct.Struct("<hf")
+            last, fresh = {n: n}, {n: k}.keys()
+            #P print("@@", n, match, match.groups(), match.lastgroup, match.pos, match.endpos, found[-2:], list(fresh))
+        #P print("@@", match["head"], match.span(2), match.expand("\\1!"), found[0], found[-1].regs, match.re is words)
+        #P print("@@", len(keys), sum(values), list(pairs)[-1], packer.pack(1, 2.0), packer.size, list(fresh))
+    """,
     "an iterator that raises": """
         def items(n):
             for i in range(n):
@@ -450,7 +487,8 @@ NUMPY = {
                 (late or first).randn(), kept.randn(), np.random.randn()
             second.random()
             #P print("@@", n, first.get_state()[2:], second.bit_generator.state["state"]["pos"])
-        #P print("@@", first.randn(), late.randn(), second.random(), late.rand(), first.rand(), kept.randn(), kept.rand(), np.random.randn())
+        #P print("@@", first.randn(), late.randn(), second.random(), late.rand(), first.rand())
+        #P print("@@", kept.randn(), kept.rand(), np.random.randn())
     """,
 }
 

@@ -6,11 +6,12 @@ What was added since the record is no state: a method that a probe calls.
 from __future__ import annotations
 
 import abc
+import collections
 import operator
 import sys
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .attributes import getattr_dict
 from .base import Kind, Registry
@@ -30,6 +31,7 @@ OF_ENUMS_AND_TUPLES = {
     "_fields",
     "_field_defaults",
 }
+OF_NAMED_TUPLES = set(vars(collections.namedtuple("Example", ())))
 OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 WRAPPERS = (staticmethod, classmethod)
@@ -54,16 +56,26 @@ class Class(Kind):
             makes,
             type(obj),
             obj.__bases__,
+            fields_of(obj) if makes else None,
         )
 
     def create(self, spec: tuple[Any, ...], loader: Loader) -> type:
         from ..restore import CannotRestoreError
 
-        name, qualname, module, doc, slots, makes, metaclass, bases = spec
+        name, qualname, module, doc, slots, makes, metaclass, bases, fields = spec
         if not makes or any(
             "__init_subclass__" in vars(each) for base in bases for each in base.__mro__[:-1]
         ):
             raise CannotRestoreError(f"class {module}.{qualname} was defined inside a loop")
+        if fields is not None:
+            make: Any = collections.namedtuple
+            named = make(name, fields[0], module=module)
+            named.__new__.__defaults__ = defaults = fields[1]
+            named._field_defaults = dict(
+                zip(fields[0][len(fields[0]) - len(defaults) :], defaults, strict=True)
+            )
+            named.__qualname__, named.__doc__ = qualname, doc
+            return cast(type, named)
         space = {"__module__": module, "__qualname__": qualname, "__doc__": doc}
         if slots is not None:
             space["__slots__"] = slots
@@ -164,17 +176,27 @@ def carried(cls: type) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
             yield name, found
 
 
+def fields_of(cls: type) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
+    """The names of a named tuple's fields, and the defaults of the last of them; None for another class.
+
+    Its values ask its `__new__`, which is there only if it is made as `namedtuple` makes them.
+    """
+    fields, defaults = vars(cls).get("_fields"), vars(cls).get("_field_defaults")
+    if cls.__bases__ != (tuple,) or type(fields) is not tuple or type(defaults) is not dict:
+        return None
+    return fields, tuple(defaults.values())
+
+
 def definitions(cls: type) -> tuple[tuple[str, Any], ...]:
     """What the body of a class defines, less what every class is made with."""
     slots = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    born = OF_THE_CLASS | GIVEN_AT_BIRTH | (set() if fields_of(cls) is None else OF_NAMED_TUPLES)
     # What ABCMeta adds comes last in a class that a body made, first in one that is restored.
     names = sorted(vars(cls), key="__abstractmethods__".__eq__)
     return tuple(
         (name, value)
         for name, value in ((name, vars(cls)[name]) for name in names)
-        if name not in OF_THE_CLASS | GIVEN_AT_BIRTH
-        and not isinstance(value, slots)
-        and not is_class_data(name, value, cls)
+        if name not in born and not isinstance(value, slots) and not is_class_data(name, value, cls)
     )
 
 
