@@ -601,6 +601,33 @@ HOOKS = """
 """
 
 
+def test_trees_of_neighbours(flor: Flor) -> None:
+    """A tree is as recorded in whatever process, since the addresses in it are no part of it."""
+    pytest.importorskip("scipy")
+    program = """
+        import numpy as np
+        from scipy.spatial import KDTree, cKDTree
+        points = np.random.RandomState(0).randn(60, 3)
+        tree, late, total = cKDTree(points), None, 0
+        for n in range(4):
+            for k in range(2):
+                distance, found = tree.query(points[n * 10 + k] + 0.1, k=3)
+                total += found.sum()
+            if n == 1:
+                late = KDTree(points[::2], leafsize=4)
+                late.label = n
+            #P print("@@", n, total, distance, late and late.label)
+        #P print("@@", late.query(points[7], k=2), tree.query_ball_point(points[3], 0.7), late.n, late.data[3])
+    """
+    flor.write("train.py", "\n".join(line for line in program.splitlines() if "#P " not in line))
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", program.replace("#P ", ""))
+    wanted = flor.python("train.py").stdout.splitlines()
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == wanted
+
+
 @pytest.mark.needs_torch
 def test_hooks_of_all_modules(flor: Flor) -> None:
     """Those that a skipped iteration set are there after it, and those that it removed are not."""

@@ -36,6 +36,7 @@ _PENDING = {
     "pandas": "pandas_kinds",
     "pyarrow": "arrow_kinds",
     "rich.progress": "rich_kinds",
+    "scipy.spatial": "scipy_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
     "tqdm.std": "tqdm_kinds",
