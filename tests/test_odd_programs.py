@@ -399,6 +399,27 @@ PROGRAMS = {
         #P print("@@", match["head"], match.span(2), match.expand("\\1!"), found[0], found[-1].regs, match.re is words)
         #P print("@@", len(keys), sum(values), list(pairs)[-1], packer.pack(1, 2.0), packer.size, list(fresh))
     """,
+    "a class that is registered with an abstract one": """
+        import abc
+        class Shape(abc.ABC):
+            @classmethod
+            def register(cls, other):
+                raise TypeError("not asked for")
+        class Square:
+            pass
+        class Round:
+            pass
+        known = []
+        for n in range(5):
+            if n == 2:
+                abc.ABCMeta.register(Shape, Square)
+            for k in range(3):
+                known.append(isinstance(Square(), Shape))
+            if n == 3:
+                abc.ABCMeta.register(Shape, Round)
+            #P print("@@", n, known[-1], issubclass(Square, Shape), issubclass(Round, Shape))
+        #P print("@@", issubclass(Square, Shape), isinstance(Round(), Shape), isinstance(3, Shape), sum(known))
+    """,
     "an iterator that raises": """
         def items(n):
             for i in range(n):

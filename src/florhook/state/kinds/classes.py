@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Environment, Scan
 
+OF_ABC: Any = abc  # whose C functions are named nowhere else
 METACLASSES = (type, abc.ABCMeta)
 OF_THE_CLASS = {"__dict__", "__weakref__", "_abc_impl"}  # made with every class
 GIVEN_AT_BIRTH = {"__slots__", "__module__", "__doc__", "__qualname__", "__classcell__"}
@@ -32,6 +33,7 @@ OF_ENUMS_AND_TUPLES = {
     "_field_defaults",
 }
 OF_NAMED_TUPLES = set(vars(collections.namedtuple("Example", ())))
+REGISTERED = "<registered>"  # which no method is called
 OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 WRAPPERS = (staticmethod, classmethod)
@@ -103,6 +105,7 @@ class Class(Kind):
             if not is_same(vars(obj).get(name, obj), value):
                 type.__setattr__(obj, name, value)
         now = dict(carriers(obj))
+        register_only(obj, [value for _, value in dict(attributes).get(REGISTERED, ())])
         for name, values in attributes:
             if name in now:
                 own = [each for each in now[name] if each not in OF_MEMBERS]
@@ -174,6 +177,25 @@ def carried(cls: type) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
         found = tuple((each, value) for each, value in attributes.items() if each not in OF_MEMBERS)
         if found:
             yield name, found
+    virtual = registered(cls)
+    if virtual:
+        yield REGISTERED, tuple((str(number), each) for number, each in enumerate(virtual))
+
+
+def registered(cls: type) -> list[type]:
+    """The classes that an abstract one was told to take for its subclasses, in an order that any process has."""
+    if not isinstance(cls, abc.ABCMeta):
+        return []
+    found = [each for each in (reference() for reference in OF_ABC._get_dump(cls)[0]) if each is not None]
+    return sorted(found, key=lambda each: (each.__module__, each.__qualname__))
+
+
+def register_only(cls: type, wanted: list[type]) -> None:
+    if registered(cls) != wanted:
+        OF_ABC._reset_registry(cls)
+        OF_ABC._reset_caches(cls)
+        for each in wanted:
+            abc.ABCMeta.register(cls, each)  # type: ignore[arg-type]
 
 
 def fields_of(cls: type) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
