@@ -420,6 +420,23 @@ PROGRAMS = {
             #P print("@@", n, known[-1], issubclass(Square, Shape), issubclass(Round, Shape))
         #P print("@@", issubclass(Square, Shape), isinstance(Round(), Shape), isinstance(3, Shape), sum(known))
     """,
+    "values of which `__getattr__` asks for attributes": """
+        class Call(tuple):
+            def __init__(self, *_):
+                self.label = None
+            def __getattr__(self, name):
+                if self.label is None:
+                    raise AttributeError(name)
+                return self.label + name
+        calls, last = [], None
+        for n in range(4):
+            for k in range(3):
+                calls.append(Call((n, k)))
+            last = Call((n,))
+            last.label = f"call {n} "
+            #P print("@@", n, calls[-1], calls[-1].label, last.label, last.name)
+        #P print("@@", last.other, len(calls), last)
+    """,
     "an iterator that raises": """
         def items(n):
             for i in range(n):
