@@ -471,6 +471,81 @@ PROGRAMS = {
             #P print("@@", epoch, result)
         #P print("@@", result)
     """,
+    "named tuples of a class that the loop makes": """
+        from typing import NamedTuple
+        def make(n):
+            class Point(NamedTuple):
+                x: int
+                y: float = 2.5
+                def scaled(self):
+                    return self.x * self.y + n
+            return Point
+        kept = []
+        for n in range(5):
+            Point = make(n)
+            for k in range(3):
+                kept.append(Point(k))
+            last = Point(n, 1.0)
+            #P print("@@", n, last, type(last) is Point, [each.scaled() for each in kept[-4:]])
+            #P print("@@", Point(7), Point._field_defaults)
+        #P print("@@", last.scaled(), last._replace(x=3), Point._make([1, 2])._asdict())
+        #P print("@@", kept[1] == (1, 2.5), Point.__doc__, Point.__match_args__)
+    """,
+    "matches, views of dictionaries, structures": """
+        import re, struct
+        words, counts, packer, match = re.compile(r"(?P<head>[a-z]+)-?(\\d+)?"), {}, None, None
+        keys, values, pairs = counts.keys(), counts.values(), counts.items()
+        found = []
+        for n in range(5):
+            for k in range(3):
+                counts[f"{n}{k}"] = n * k
+            match = words.search(f"12 ab-{n} cd-{n + 1}", 1, 12)
+            found.append([*re.finditer("[a-z]+", f"one two{n} three")][1])
+            found.append(re.fullmatch("(a)|(b)+", "bb"))
+            packer = struct.Struct("<hf")
+            last, fresh = {n: n}, {n: k}.keys()
+            #P print("@@", n, match, match.groups(), match.lastgroup, match.pos, match.endpos, found[-2:], list(fresh))
+        #P print("@@", match["head"], match.span(2), match.expand("\\1!"), found[0], found[-1].regs, match.re is words)
+        #P print("@@", len(keys), sum(values), list(pairs)[-1], packer.pack(1, 2.0), packer.size, list(fresh))
+    """,
+    "a class that is registered with an abstract one": """
+        import abc
+        class Shape(abc.ABC):
+            @classmethod
+            def register(cls, other):
+                raise TypeError("not asked for")
+        class Square:
+            pass
+        class Round:
+            pass
+        known = []
+        for n in range(5):
+            if n == 2:
+                abc.ABCMeta.register(Shape, Square)
+            for k in range(3):
+                known.append(isinstance(Square(), Shape))
+            if n == 3:
+                abc.ABCMeta.register(Shape, Round)
+            #P print("@@", n, known[-1], issubclass(Square, Shape), issubclass(Round, Shape))
+        #P print("@@", issubclass(Square, Shape), isinstance(Round(), Shape), isinstance(3, Shape), sum(known))
+    """,
+    "values of which `__getattr__` asks for attributes": """
+        class Call(tuple):
+            def __init__(self, *_):
+                self.label = None
+            def __getattr__(self, name):
+                if self.label is None:
+                    raise AttributeError(name)
+                return self.label + name
+        calls, last = [], None
+        for n in range(4):
+            for k in range(3):
+                calls.append(Call((n, k)))
+            last = Call((n,))
+            last.label = f"call {n} "
+            #P print("@@", n, calls[-1], calls[-1].label, last.label, last.name)
+        #P print("@@", last.other, len(calls), last)
+    """,
     "an iterator that raises": """
         def items(n):
             for i in range(n):
@@ -694,6 +769,33 @@ HOOKS = """
     net(torch.ones(1, 2))
     #P print("@@", seen)
 """
+
+
+def test_trees_of_neighbours(flor: Flor) -> None:
+    """A tree is as recorded in whatever process, since the addresses in it are no part of it."""
+    pytest.importorskip("scipy")
+    program = """
+        import numpy as np
+        from scipy.spatial import KDTree, cKDTree
+        points = np.random.RandomState(0).randn(60, 3)
+        tree, late, total = cKDTree(points), None, 0
+        for n in range(4):
+            for k in range(2):
+                distance, found = tree.query(points[n * 10 + k] + 0.1, k=3)
+                total += found.sum()
+            if n == 1:
+                late = KDTree(points[::2], leafsize=4)
+                late.label = n
+            #P print("@@", n, total, distance, late and late.label)
+        #P print("@@", late.query(points[7], k=2), tree.query_ball_point(points[3], 0.7), late.n, late.data[3])
+    """
+    flor.write("train.py", "\n".join(line for line in program.splitlines() if "#P " not in line))
+    flor("train.py", FLOR_EPSILON="inf")
+    flor.write("train.py", program.replace("#P ", ""))
+    wanted = flor.python("train.py").stdout.splitlines()
+    done = flor("train.py", FLOR_MODE="replay")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == wanted
 
 
 @pytest.mark.needs_torch

@@ -18,6 +18,7 @@ from .generators import register as _register_generators
 from .lru_cache import register as _register_lru_cache
 from .settings import register as _register_settings
 from .threads import register as _register_threads
+from .values import register as _register_values
 
 __all__ = ["REGISTRY", "Kind", "Registry", "load_imported"]
 
@@ -25,7 +26,7 @@ REGISTRY = Registry()
 for _register in (
     _register_builtin, _register_classes, _register_exceptions, _register_threads, _register_settings,
     _register_generators,
-    _register_lru_cache,
+    _register_lru_cache, _register_values,
 ):  # fmt: skip
     _register(REGISTRY)
 _PENDING = {
@@ -35,6 +36,7 @@ _PENDING = {
     "pandas": "pandas_kinds",
     "pyarrow": "arrow_kinds",
     "rich.progress": "rich_kinds",
+    "scipy.spatial": "scipy_kinds",
     "torch": "torch_kinds",
     "torch.utils.data": "loader_kinds",
     "tqdm.std": "tqdm_kinds",

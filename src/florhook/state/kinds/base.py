@@ -132,7 +132,7 @@ def finish(obj: Any, flat_state: Any, items: Any, pairs: Any, setter: Any) -> An
     if state is not None:
         if setter is not None:
             setter(obj, state)
-        elif hasattr(obj, "__setstate__"):
+        elif hasattr(type(obj), "__setstate__"):  # a `__getattr__` may ask what is not there yet
             obj.__setstate__(state)
         else:
             attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)

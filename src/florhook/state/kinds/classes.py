@@ -6,11 +6,12 @@ What was added since the record is no state: a method that a probe calls.
 from __future__ import annotations
 
 import abc
+import collections
 import operator
 import sys
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .attributes import getattr_dict
 from .base import Kind, Registry
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..restore import Loader
     from ..scan import Environment, Scan
 
+OF_ABC: Any = abc  # whose C functions are named nowhere else
 METACLASSES = (type, abc.ABCMeta)
 OF_THE_CLASS = {"__dict__", "__weakref__", "_abc_impl"}  # made with every class
 GIVEN_AT_BIRTH = {"__slots__", "__module__", "__doc__", "__qualname__", "__classcell__"}
@@ -30,6 +32,8 @@ OF_ENUMS_AND_TUPLES = {
     "_fields",
     "_field_defaults",
 }
+OF_NAMED_TUPLES = set(vars(collections.namedtuple("Example", ())))
+REGISTERED = "<registered>"  # which no method is called
 OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 WRAPPERS = (staticmethod, classmethod)
@@ -54,16 +58,26 @@ class Class(Kind):
             makes,
             type(obj),
             obj.__bases__,
+            fields_of(obj) if makes else None,
         )
 
     def create(self, spec: tuple[Any, ...], loader: Loader) -> type:
         from ..restore import CannotRestoreError
 
-        name, qualname, module, doc, slots, makes, metaclass, bases = spec
+        name, qualname, module, doc, slots, makes, metaclass, bases, fields = spec
         if not makes or any(
             "__init_subclass__" in vars(each) for base in bases for each in base.__mro__[:-1]
         ):
             raise CannotRestoreError(f"class {module}.{qualname} was defined inside a loop")
+        if fields is not None:
+            make: Any = collections.namedtuple
+            named = make(name, fields[0], module=module)
+            named.__new__.__defaults__ = defaults = fields[1]
+            named._field_defaults = dict(
+                zip(fields[0][len(fields[0]) - len(defaults) :], defaults, strict=True)
+            )
+            named.__qualname__, named.__doc__ = qualname, doc
+            return cast(type, named)
         space = {"__module__": module, "__qualname__": qualname, "__doc__": doc}
         if slots is not None:
             space["__slots__"] = slots
@@ -91,6 +105,7 @@ class Class(Kind):
             if not is_same(vars(obj).get(name, obj), value):
                 type.__setattr__(obj, name, value)
         now = dict(carriers(obj))
+        register_only(obj, [value for _, value in dict(attributes).get(REGISTERED, ())])
         for name, values in attributes:
             if name in now:
                 own = [each for each in now[name] if each not in OF_MEMBERS]
@@ -162,19 +177,48 @@ def carried(cls: type) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
         found = tuple((each, value) for each, value in attributes.items() if each not in OF_MEMBERS)
         if found:
             yield name, found
+    virtual = registered(cls)
+    if virtual:
+        yield REGISTERED, tuple((str(number), each) for number, each in enumerate(virtual))
+
+
+def registered(cls: type) -> list[type]:
+    """The classes that an abstract one was told to take for its subclasses, in an order that any process has."""
+    if not isinstance(cls, abc.ABCMeta):
+        return []
+    found = [each for each in (reference() for reference in OF_ABC._get_dump(cls)[0]) if each is not None]
+    return sorted(found, key=lambda each: (each.__module__, each.__qualname__))
+
+
+def register_only(cls: type, wanted: list[type]) -> None:
+    if registered(cls) != wanted:
+        OF_ABC._reset_registry(cls)
+        OF_ABC._reset_caches(cls)
+        for each in wanted:
+            abc.ABCMeta.register(cls, each)  # type: ignore[arg-type]
+
+
+def fields_of(cls: type) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
+    """The names of a named tuple's fields, and the defaults of the last of them; None for another class.
+
+    Its values ask its `__new__`, which is there only if it is made as `namedtuple` makes them.
+    """
+    fields, defaults = vars(cls).get("_fields"), vars(cls).get("_field_defaults")
+    if cls.__bases__ != (tuple,) or type(fields) is not tuple or type(defaults) is not dict:
+        return None
+    return fields, tuple(defaults.values())
 
 
 def definitions(cls: type) -> tuple[tuple[str, Any], ...]:
     """What the body of a class defines, less what every class is made with."""
     slots = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    born = OF_THE_CLASS | GIVEN_AT_BIRTH | (set() if fields_of(cls) is None else OF_NAMED_TUPLES)
     # What ABCMeta adds comes last in a class that a body made, first in one that is restored.
     names = sorted(vars(cls), key="__abstractmethods__".__eq__)
     return tuple(
         (name, value)
         for name, value in ((name, vars(cls)[name]) for name in names)
-        if name not in OF_THE_CLASS | GIVEN_AT_BIRTH
-        and not isinstance(value, slots)
-        and not is_class_data(name, value, cls)
+        if name not in born and not isinstance(value, slots) and not is_class_data(name, value, cls)
     )
 
 
