@@ -394,6 +394,53 @@ PROGRAMS = {
             time.sleep(0.006)
             #P print("@@ left", n, log)
     """,
+    "generators that are closed after the loop that moved them": """
+        import time
+        log = []
+        def source():
+            try:
+                yield 1
+            finally:
+                log.append("closed")
+        def handler():
+            try:
+                yield 1
+            except ValueError:
+                log.append("caught")
+                yield 2
+        sources, handlers = [source() for _ in range(6)], [handler() for _ in range(2)]
+        for moved in sources + handlers:
+            next(moved)
+            time.sleep(0.004)
+        for n in range(6):
+            time.sleep(0.02)
+            moved = sources.pop()
+            if n == 2:
+                moved.close()
+            elif n == 3:
+                handlers[0].throw(ValueError)
+            elif n == 4:
+                del moved
+            #P print("@@", n, len(sources), log)
+        for n in range(3):
+            time.sleep(0.02)
+            log.append(n)
+            #P print("@@ after", n, log)
+    """,
+    "an object that dies beside one that no checkpoint holds": """
+        import threading, time, weakref
+        class Node:
+            pass
+        for n in range(4):
+            time.sleep(0.006)
+            lock, node = threading.Lock(), Node()
+            node.number = n
+        alive = weakref.ref(node)
+        for n in range(2):
+            time.sleep(0.006)
+        del node
+        #P print("@@", alive() is None)
+    """,
     "an iterator with a finalizer": """
         import time
         log = []
@@ -456,7 +503,7 @@ def test_odd_programs(name: str, epsilon: str, flor: Flor) -> None:
 
 
 @pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
-@pytest.mark.parametrize("name", list(PROGRAMS)[-5:-1])
+@pytest.mark.parametrize("name", list(PROGRAMS)[-7:-1])
 def test_each_probe_of_a_program_alone(name: str, epsilon: str, flor: Flor) -> None:
     """What no probe lies in is skipped, and changes nothing in what the others print."""
     lines = PROGRAMS[name].splitlines()
