@@ -441,6 +441,34 @@ PROGRAMS = {
         del node
         #P print("@@", alive() is None)
     """,
+    "probes with variables of their own in generators and coroutines": """
+        import asyncio, time
+        def source(n):
+            for i in range(n):
+                #P for each in [i, i]: print("@@ made", each)
+                time.sleep(0.004)
+                yield i
+        async def task(n):
+            total = 0
+            for i in range(n):
+                await asyncio.sleep(0)
+                #P for half in [i / 2]: print("@@ half", half)
+                total += i
+            for i in range(2):
+                time.sleep(0.005)
+                #P for shown in [total + i]: print("@@ task", n, shown)
+            return total
+        kept = source(9)
+        next(kept)
+        sums = []
+        for n in range(4):
+            time.sleep(0.01)
+            for i in source(3):
+                time.sleep(0.005)
+                sums.append(i)
+            sums += asyncio.run(task(n + 1)), next(kept)
+            #P print("@@", n, sums)
+    """,
     "an iterator with a finalizer": """
         import time
         log = []

@@ -14,6 +14,7 @@ import gc
 import sys
 import types
 import weakref
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ...frames import variables_of
@@ -92,7 +93,7 @@ class Suspended(Kind):
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         if type(obj) is StandIn:
             return object.__getattribute__(obj, "_where")  # type: ignore[no-any-return]
-        where = position_of(obj)
+        where = position_of(obj, scan.environment.variables)
         if where[0] != "finished":
             scan.note_suspended(obj, where[2])
         return where
@@ -138,10 +139,13 @@ def _sign(value: Any) -> Any:
         return id(value)
 
 
-def position_of(obj: Any) -> tuple[Any, ...]:
+def position_of(
+    obj: Any, known: Callable[[types.CodeType], Collection[str] | None] = lambda code: None
+) -> tuple[Any, ...]:
     """Where a generator stands: "finished", "fresh" or "suspended"; at which `yield`; its values.
 
-    The values are those of its variables, by name, and those on its frame's stack: what its loops iterate over.
+    The values are those of its variables, by name, and those on its frame's stack: what its loops iterate over. `known`
+    are the variables that count, None for all.
     """
     import inspect  # takes milliseconds, and most programs keep no generator
 
@@ -150,7 +154,7 @@ def position_of(obj: Any) -> tuple[Any, ...]:
     if frame is None:
         return ("finished", 0, ())
     code = getattr(obj, f"{prefix}_code")
-    values = _values(obj, frame, code)
+    values = _values(obj, frame, code, known(code))
     if prefix == "gi" and inspect.getgeneratorstate(obj) == inspect.GEN_CREATED:
         return ("fresh", 0, values)
     return ("suspended", bisect.bisect_right(_suspensions(code), frame.f_lasti), values)
@@ -175,11 +179,13 @@ def _suspensions(code: types.CodeType) -> tuple[int, ...]:
     return tuple(each.offset for each in dis.get_instructions(code) if each.opname in SUSPENSIONS)
 
 
-def _values(obj: Any, frame: types.FrameType, code: types.CodeType) -> tuple[Any, ...]:
+def _values(
+    obj: Any, frame: types.FrameType, code: types.CodeType, known: Collection[str] | None
+) -> tuple[Any, ...]:
     variables = variables_of(frame)
     slots = [name for name in code.co_varnames if name in variables and name not in code.co_cellvars]
     first = len(slots) + len(code.co_cellvars) + len(code.co_freevars)
-    names = tuple(sorted(variables))
+    names = tuple(sorted(name for name in variables if known is None or name in known))
     return names, tuple(map(variables.__getitem__, names)), _held_by(obj, frame, code)[first:]
 
 
