@@ -394,6 +394,81 @@ PROGRAMS = {
             time.sleep(0.006)
             #P print("@@ left", n, log)
     """,
+    "generators that are closed after the loop that moved them": """
+        import time
+        log = []
+        def source():
+            try:
+                yield 1
+            finally:
+                log.append("closed")
+        def handler():
+            try:
+                yield 1
+            except ValueError:
+                log.append("caught")
+                yield 2
+        sources, handlers = [source() for _ in range(6)], [handler() for _ in range(2)]
+        for moved in sources + handlers:
+            next(moved)
+            time.sleep(0.004)
+        for n in range(6):
+            time.sleep(0.02)
+            moved = sources.pop()
+            if n == 2:
+                moved.close()
+            elif n == 3:
+                handlers[0].throw(ValueError)
+            elif n == 4:
+                del moved
+            #P print("@@", n, len(sources), log)
+        for n in range(3):
+            time.sleep(0.02)
+            log.append(n)
+            #P print("@@ after", n, log)
+    """,
+    "an object that dies beside one that no checkpoint holds": """
+        import threading, time, weakref
+        class Node:
+            pass
+        for n in range(4):
+            time.sleep(0.006)
+            lock, node = threading.Lock(), Node()
+            node.number = n
+        alive = weakref.ref(node)
+        for n in range(2):
+            time.sleep(0.006)
+        del node
+        #P print("@@", alive() is None)
+    """,
+    "probes with variables of their own in generators and coroutines": """
+        import asyncio, time
+        def source(n):
+            for i in range(n):
+                #P for each in [i, i]: print("@@ made", each)
+                time.sleep(0.004)
+                yield i
+        async def task(n):
+            total = 0
+            for i in range(n):
+                await asyncio.sleep(0)
+                #P for half in [i / 2]: print("@@ half", half)
+                total += i
+            for i in range(2):
+                time.sleep(0.005)
+                #P for shown in [total + i]: print("@@ task", n, shown)
+            return total
+        kept = source(9)
+        next(kept)
+        sums = []
+        for n in range(4):
+            time.sleep(0.01)
+            for i in source(3):
+                time.sleep(0.005)
+                sums.append(i)
+            sums += asyncio.run(task(n + 1)), next(kept)
+            #P print("@@", n, sums)
+    """,
     "an iterator with a finalizer": """
         import time
         log = []
@@ -587,7 +662,7 @@ def test_odd_programs(name: str, epsilon: str, flor: Flor) -> None:
 
 
 @pytest.mark.parametrize("epsilon", ["inf", "0.0667"])
-@pytest.mark.parametrize("name", list(PROGRAMS)[-5:-1])
+@pytest.mark.parametrize("name", list(PROGRAMS)[-7:-1])
 def test_each_probe_of_a_program_alone(name: str, epsilon: str, flor: Flor) -> None:
     """What no probe lies in is skipped, and changes nothing in what the others print."""
     lines = PROGRAMS[name].splitlines()

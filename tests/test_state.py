@@ -51,6 +51,9 @@ class Here:
     def code_key(self, code: types.CodeType) -> None:
         return None
 
+    def variables(self, code: types.CodeType) -> None:
+        return None
+
     def free_variables(self, code: types.CodeType) -> tuple[str, ...]:
         return code.co_freevars
 

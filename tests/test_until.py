@@ -179,3 +179,31 @@ def test_a_run_that_is_not_the_same_again(flor: Flor) -> None:
 def test_wrong_usage(words: tuple[str, ...], reason: str) -> None:
     with pytest.raises(UsageError, match=f"^{reason}$"):
         from_sources({}, split([*words])[0], Path.cwd())
+
+
+LEFT = """
+import time
+
+total = 0
+for epoch in range(4):
+    time.sleep(0.01)
+    try:
+        for step in iter([1, 2, 3]):
+            time.sleep(0.006)
+            total += step
+            if step == 2 and epoch == 2:
+                raise KeyError
+    except KeyError:
+        total = -total
+    for k in range(3):
+        time.sleep(0.004)
+print(total)
+"""
+
+
+def test_a_loop_behind_one_that_an_exception_left(flor: Flor) -> None:
+    """Its first iteration is asked after, whatever address the loop before had: 6 + 6 + 1 + 2, negated."""
+    flor.write("train.py", LEFT)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    code, stdout, stderr, _ = search(flor, "--until", "total == -15")
+    assert (code, stdout) == (0, "total == -15: first true after epoch=2 k=0 (train.py:14)\n"), stderr

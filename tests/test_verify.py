@@ -223,6 +223,9 @@ class Here:
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
         return (code.co_qualname if sys.version_info >= (3, 11) else code.co_name,)
 
+    def variables(self, code: types.CodeType) -> None:
+        return None
+
     def free_variables(self, code: types.CodeType) -> tuple[str, ...]:
         return code.co_freevars
 

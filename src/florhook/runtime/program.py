@@ -68,7 +68,7 @@ class Program:
         self._by_key: dict[tuple[Any, ...], CodeType] = {}
         self._plain: dict[str, dict[tuple[Any, ...], CodeType]] = {}  # by module and place, as it was written
         self._recorded: dict[str, ast.Module] = {}  # by module that was edited since
-        self._free: dict[str, dict[tuple[Any, ...], tuple[str, ...]]] = {}  # of these, by module and place
+        self._as_recorded: dict[str, dict[tuple[Any, ...], CodeType]] = {}  # of these, by module and place
 
     def _renew_lock(self) -> None:
         """For the ids of sites and marks, since threads import at once. Another may hold it while the process forks."""
@@ -272,15 +272,28 @@ class Program:
 
     def free_variables(self, code: CodeType) -> tuple[str, ...]:
         """What a function uses of those around it; not what only statements use that were added since the record."""
+        return (self._recorded_code(code) or code).co_freevars
+
+    def variables(self, code: CodeType) -> Collection[str] | None:
+        """A function's own variables but those of statements that were added since the record; None: all."""
+        recorded = self._recorded_code(code)
+        return (
+            None
+            if recorded is None
+            else {*recorded.co_varnames, *recorded.co_cellvars, *recorded.co_freevars}
+        )
+
+    def _recorded_code(self, code: CodeType) -> CodeType | None:
+        """What a function was in the record; None where its module is the same, or was not recorded."""
         if not self._recorded:
-            return code.co_freevars
+            return None
         key = self.code_key(code)
         name = "" if key is None else key[0]
-        if name in self._recorded and name not in self._free:
+        if name in self._recorded and name not in self._as_recorded:
             with without_syntax_warnings():
                 whole = self._compiled(self._recorded[name], "", name)
-            self._free[name] = {place: each.co_freevars for place, each in places_in(whole, name, set())}
-        return self._free.get(name, {}).get(key or (), code.co_freevars)
+            self._as_recorded[name] = dict(places_in(whole, name, set()))
+        return self._as_recorded.get(name, {}).get(key or ())
 
     def forget_record(self) -> None:
         """From here on, code has the places that it has in the sources of now, whatever was added to them."""

@@ -24,6 +24,7 @@ from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..replay.share import Share
 from ..state.iterators import iterator_in, replayed_outline
+from ..state.kinds.generators import closing
 from ..state.lazy import without_lazy
 from ..state.live import Live
 from ..state.restore import CannotRestoreError, Loader
@@ -113,7 +114,7 @@ class Replayer(Tracker):
         self.share: Share | None = None  # of several processes
         self.files: list[Any] = []  # open for writing, as the last restore knew them
         self.on_heard: Callable[[str, tuple[Any, ...], FrameType], None] | None = None  # what is logged
-        self.dying: list[Any] = []  # what had a `__del__` before a restore
+        self.dying: list[Any] = []  # what had a `__del__` or a `finally` to run before a restore
         self.statements: list[Context] = []  # recorded ones that run; they stand in no other list
         self.restoring_takes: dict[str, float] = {}  # seconds, by statement, the last time
 
@@ -495,7 +496,7 @@ class Replayer(Tracker):
                     context.iterable = None
 
     def _may_leave_by_itself(self, turn: Turn) -> bool:
-        """Whether an exception of what is iterated over, or the loop's `else`, may have left it in the run."""
+        """Whether an exception of what is iterated over, or the loop's `else`, may have left it: not its body."""
         loop, step = turn.loop, turn.step
         return (
             step.last
@@ -557,7 +558,7 @@ class Replayer(Tracker):
             self.close_inner(context)
         before = context.begun
         self._meet(loop, before, iteration)
-        self.dying.extend(finalized(self.program.sources.values()))
+        self.dying.extend([*finalized(self.program.sources.values()), *closing()])
         if iteration == EXIT:
             self._drop_iterator(context, turn)
         try:
@@ -568,8 +569,10 @@ class Replayer(Tracker):
                 raise CannotRestoreError(f"thread {running[0]} is running")
             if turn.live is not None and turn.live.let_go:
                 turn.live.find(Scan(self.program, roots(self.program, frame, turn.cells, context.iterable)))
+            self.dying.extend(turn.live.generators() if turn.live is not None else ())
             self._position(context, turn, iteration)
-            values = self._load(checkpoint, turn, loop.site.key)
+            with self._aside():
+                values = self._load(checkpoint, turn, loop.site.key)
             self._set_globals(values, turn.entry_names)
             set_world(values)
         except Exception as error:
@@ -615,23 +618,25 @@ class Replayer(Tracker):
         if context.site.kind == WHILE:
             context.position = iteration
         elif iteration > context.begun:
-            self.driving += 1
-            try:
-                with self.quietly():
-                    drive(self._flow(context, turn), iteration - context.begun)
-            finally:
-                self.driving -= 1
+            with self._aside():
+                drive(self._flow(context, turn), iteration - context.begun)
             if context.begun != iteration:
                 raise CannotRestoreError(f"what the loop iterates over ends after {context.begun} items")
 
-    def _drop_iterator(self, context: Context, turn: Turn) -> None:
-        """The run left the loop, and its iterator was closed then: what that did is in the state to be restored."""
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What runs of the program inside had run in the run: it is no part of the plan, and prints nothing."""
         self.driving += 1
         try:
             with self.quietly():
-                turn.flow = context.iterable = None
+                yield
         finally:
             self.driving -= 1
+
+    def _drop_iterator(self, context: Context, turn: Turn) -> None:
+        """The run left the loop, and its iterator was closed then: what that did is in the state to be restored."""
+        with self._aside():
+            turn.flow = context.iterable = None
 
     def _load(self, checkpoint: CheckpointRow, turn: Turn, site: str) -> dict[Name, Any]:
         loader = Loader(

@@ -49,7 +49,7 @@ class Searcher(Replayer):
         self._boundaries: dict[int, list[int]] = {}
         for ctx, boundary in inquiry.at:
             self._boundaries.setdefault(ctx, []).append(boundary)
-        self._asked: Stop | None = None
+        self._asked: tuple[Context, int] | None = None
         self._unbound = ""  # the name that was missing at the last place
         self._answers = 0  # how often the expression had a value
         self.on_end = self._end
@@ -116,7 +116,7 @@ class Searcher(Replayer):
         inside = self._is_inside()
         if not inside and (loop is None or boundary not in self._boundaries.get(loop.row.ctx, ())):
             return
-        here = (id(context), boundary)
+        here = (context, boundary)  # the object itself: its address may be used again
         if here == self._asked:
             return
         self._asked = here

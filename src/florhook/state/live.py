@@ -14,14 +14,17 @@ the one that is there now may be a library's.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from .kinds import Kind
+from .kinds.base import live_reference
 from .kinds.builtin import Instance, empty_instance
 from .scan import HOLDERS, Entry, Scan
 
 ARRAY = "numpy.ndarray"  # without weak references: `resize` refuses an array that has one, as one that others hold
+GENERATOR = "generator"  # known to the entry by where it stands, which does not find it
 # Containers that a walk meets wherever the program can reach them.
 FOUND_BY_WALKING = frozenset({"list", "dict", "OrderedDict", "defaultdict", "set", "cell"})
 
@@ -36,6 +39,7 @@ class Live:
         self._entry: Entry | None = None
         self._kinds: Sequence[Kind] = ()
         self._arrays: set[int] = set()  # ids of those that are held for good
+        self._generators: dict[int, weakref.ref[Any] | None] = {}
         self.let_go = False
 
     @classmethod
@@ -47,6 +51,11 @@ class Live:
             id(obj)
             for number, (obj, kind) in enumerate(zip(scan.objects, scan.kinds, strict=True))
             if kind.name == ARRAY and not live._owns_memory(number)
+        }
+        live._generators = {
+            number: live_reference(scan.objects[number])
+            for number, kind in enumerate(scan.kinds)
+            if kind.name == GENERATOR
         }
         HOLDERS.add(live)
         return live
@@ -75,9 +84,12 @@ class Live:
         """Whether an array can be resized to any other of its type."""
         return self._entry is not None and type(self._entry.same(number)) is str
 
-    def _can_be_found(self, number: int, kind: Kind) -> bool:
+    def _reference(self, number: int) -> weakref.ref[Any] | None:
         assert self._entry is not None
-        if kind.name in FOUND_BY_WALKING or self._entry.reference(number) is not None:
+        return self._entry.reference(number) or self._generators.get(number)
+
+    def _can_be_found(self, number: int, kind: Kind) -> bool:
+        if kind.name in FOUND_BY_WALKING or self._reference(number) is not None:
             return True
         return kind.name == ARRAY and self._owns_memory(number)
 
@@ -90,11 +102,15 @@ class Live:
                 self._held[number] = None
         self.let_go = True
 
+    def generators(self) -> list[Any]:
+        """Those of the entry that are there."""
+        return [self._held[number] for number in self._generators if self._held[number] is not None]
+
     def find(self, scan: Scan) -> None:
         """Hold again what is known by a weak reference, and what a walk of now meets."""
         assert self._entry is not None
         for number, obj in enumerate(self._held):
-            reference = self._entry.reference(number) if obj is None else None
+            reference = self._reference(number) if obj is None else None
             if reference is not None:
                 self._held[number] = reference()
         numbers = self._entry.numbers(scan.keys, scan.objects, scan.kinds)

@@ -30,6 +30,22 @@ def _raise(reason: str) -> NoReturn:
     raise CannotRestoreError(reason)
 
 
+class Touched:
+    """Is told that the program needs what a checkpoint does not hold.
+
+    A placeholder keeps this, and so nothing of what was restored with it.
+    """
+
+    __slots__ = ("_tell", "loading")
+
+    def __init__(self, tell: Callable[[str], NoReturn]) -> None:
+        self._tell, self.loading = tell, True
+
+    def __call__(self, reason: str) -> None:
+        if not self.loading:
+            self._tell(reason)
+
+
 class Loader:
     """One restore. `leaf(index)` gives the bytes of a leaf outside the stream."""
 
@@ -49,8 +65,7 @@ class Loader:
         self.environment = environment
         self.stream, self.leaf, self.iterator = stream, leaf, iterator
         self.live = live if isinstance(live, Live) else Live(live)
-        self._touched = touched
-        self._loading = True
+        self.touched = Touched(touched)
         self._bring_file_to = bring_file_to
         self.numbers, born, self.changed, self.hints = pickle.loads(table)
         self.files: list[Any] = []  # open for writing, and brought to their positions
@@ -68,7 +83,7 @@ class Loader:
             self.waiting.clear()
             values, contents = self._read(names)
         self._apply(contents)
-        self._loading = False
+        self.touched.loading = False
         return values
 
     def _read(
@@ -201,11 +216,6 @@ class Loader:
         if self._bring_file_to is None:
             raise CannotRestoreError(f"{file.name} was being written")
         self._bring_file_to(file, position, name)
-
-    def touched(self, reason: str) -> None:
-        """The program needs what a checkpoint does not hold."""
-        if not self._loading:
-            self._touched(reason)
 
     def missing(self, what: str) -> Missing:
         return Missing(what, self.touched)

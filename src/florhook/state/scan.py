@@ -73,6 +73,8 @@ class Environment(Protocol):
 
     def free_variables(self, code: types.CodeType) -> tuple[str, ...]: ...
 
+    def variables(self, code: types.CodeType) -> Collection[str] | None: ...
+
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:

@@ -332,13 +332,13 @@ class _Graph(torch.autograd.Function):  # type: ignore[misc]
     """Stands for the autograd graph that a restored tensor hung on."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, loader: Any) -> Any:
-        ctx.loader = loader
+    def forward(ctx: Any, tensor: Any, touched: Any) -> Any:
+        ctx.touched = touched
         return tensor.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        ctx.loader.touched("a gradient is asked for through a tensor whose graph was not recorded")
+        ctx.touched("a gradient is asked for through a tensor whose graph was not recorded")
 
 
 def _stand_in(graph: str, form: tuple[Any, Any], loader: Loader) -> Any:
@@ -346,7 +346,7 @@ def _stand_in(graph: str, form: tuple[Any, Any], loader: Loader) -> Any:
     named: Any = type(graph, (_Graph,), {})
     named._backward_cls.__name__ = graph
     with torch.enable_grad():
-        return named.apply(torch.empty(form[0], dtype=form[1], requires_grad=True), loader)
+        return named.apply(torch.empty(form[0], dtype=form[1], requires_grad=True), loader.touched)
 
 
 def graph_name(obj: Any) -> str | None:
