@@ -16,7 +16,10 @@ from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
 LOADERS = "<loaders>"  # and of the mark that a DataLoader started its workers
-NOTHING = bool  # counts steps: called, it is False, and no Python code runs that a tracer would see
+asleep: list[Any] = []
+"""What a recorder sleeps in: while there is something, nothing is looked at."""
+AWAKE = bool  # counts steps: called, it is False, and no Python code runs that a tracer would see
+NOTHING = asleep.__len__  # the same, but while a recorder sleeps: its step has nothing to do then
 FOREIGN = 1 << 15  # marks, flags and loops
 _flags = 0
 marks: list[list[bool]] = []
@@ -47,7 +50,7 @@ def reserve_ticks(sites: Iterable[int]) -> None:
         globals()[f"t{site}"] = NOTHING
 
 
-def tick(site: int, ticks: Callable[[], bool] = NOTHING) -> None:
+def tick(site: int, ticks: Callable[[], int] = NOTHING) -> None:
     """Let `ticks` count the iterations of a `while` loop, as often as it says True."""
     globals()[f"t{site}"] = ticks
 
