@@ -323,7 +323,9 @@ class Recorder(Tracker):
     def _skip(self, context: Context) -> None:
         """The next steps of a `while` are only counted; in C, where neither threads nor torch.compile can see it."""
         context.extra.skip = context.block - 1
-        if context.block > 1 and not (self.program.replaying or self.marks_of_others() or DYNAMO in sys.modules):
+        if context.block > 1 and not (
+            self.program.replaying or self.marks_of_others() or DYNAMO in sys.modules
+        ):
             context.tick(context.extra.skip)
             context.extra.skip = 0
             if self._may_sleep(context):
