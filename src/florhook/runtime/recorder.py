@@ -52,6 +52,7 @@ LOOK_AGAIN = 2e-3  # seconds between two boundaries of a fast loop that are look
 MOST_AT_ONCE = 1 << 16
 LONG_SLEEP = 10 * LOOK_AGAIN  # between two boundaries: something inside may have taken long that was not seen
 RESTLESS_FOR = 64  # boundaries
+MOST_ALARM = 16 * LONG_SLEEP
 NAP_COST = 1e-6  # seconds that it takes to count an execution that is not looked at,
 ASKING = 4  # and so many times as much to see where it is
 DEAR = 0.05  # of an iteration's time: if those in it take more, the next ones are slept through,
@@ -189,12 +190,14 @@ class Recorder(Tracker):
         self.asleep: list[weakref.ref[set[Any]] | Context | Nap] = probes.asleep
         self.asleep.clear()
         self.napped: set[int] = set()  # sites of loops that were met there,
-        self.nap_site = -1  # that of the `while` that is napped through,
+        self.in_while = False  # whether it is a `while` that is slept in,
+        self.nap_site = -1  # the site of that which is napped through,
         self.naps = 0  # and how often `NAP_COST` was paid
         self.last_blocks: dict[int, int] = {}  # by site: how many iterations there were between boundaries
         self.restless: dict[
             int, float
         ] = {}  # by site: between how many boundaries more everything is looked at
+        self.alarms: dict[int, float] = {}  # by site, for `_alarm`
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
         self.logged = Logged(self)
@@ -288,7 +291,7 @@ class Recorder(Tracker):
             if compiled.is_compiling():
                 return True
             if self.asleep:
-                if not self.open_sites.get(site):
+                if not self.in_while or not self.open_sites.get(site):
                     return True
                 frame = frame or sys._getframe(1)
                 if not self._wakes(site, frame):
@@ -336,6 +339,8 @@ class Recorder(Tracker):
             if (not self.open_sites.get(site) and site != self.nap_site) or compiled.is_compiling():
                 return
             if self.active and threading.get_ident() == self.main_thread:
+                if self.asleep and not self.in_while:
+                    return
                 frame = frame or sys._getframe(1)
                 if self.asleep and not self._wakes(site, frame):
                     return
@@ -439,9 +444,13 @@ class Recorder(Tracker):
         around = self.stack[-1] if self.stack else None
         if around is not None:
             around.blind = True
-        self.nap_site = site
+        self.nap_site, self.in_while = site, True
         self.napped.clear()
         self.asleep.append(Nap(site, self.program.sites[site], frame, around))
+
+    def _alarm(self, context: Context) -> float:
+        """How many seconds between two boundaries make the recorder look what takes so long."""
+        return self.alarms.get(context.site_id, LONG_SLEEP)
 
     def _sleep(self, context: Context) -> None:
         """Nothing inside is looked at until the next boundary."""
@@ -449,6 +458,7 @@ class Recorder(Tracker):
         if context.block > 1:
             self.long_ones.leave_all_alone(context)
         if context.site.kind == WHILE:
+            self.in_while = True
             self.napped.clear()
         self.asleep.append(context)
 
@@ -492,7 +502,7 @@ class Recorder(Tracker):
         for sleeper in list(self.asleep):
             if sleeper is context or (not isinstance(sleeper, weakref.ref) and sleeper.site.kind == WHILE):
                 self.asleep.remove(sleeper)
-        self.nap_site = -1
+        self.nap_site, self.in_while = -1, False
 
     def _is_quick(self, site: int, frame: FrameType) -> bool:
         """Whether this execution is not looked at, since its site's are too short."""
@@ -619,7 +629,9 @@ class Recorder(Tracker):
         rest = self.restless.get(context.site_id, 0)
         if rest:
             self.restless[context.site_id] = rest - 1
-        return not rest or self.hooked + NAP_COST * self.naps > self.budget.epsilon * self.now()
+            if rest == 1:  # in vain: something else held the program up
+                self.alarms[context.site_id] = min(2 * self._alarm(context), MOST_ALARM)
+        return not rest or NAP_COST * self.naps > self.budget.epsilon * self.now()
 
     @compiled.aside
     @accounted
@@ -646,7 +658,7 @@ class Recorder(Tracker):
         if count == 1:
             self.long_ones.iteration_ended(context, seconds - watch.inside - watch.stated)
         watch.inside = watch.stated = 0.0
-        if watch.sleeps and seconds > LONG_SLEEP:
+        if watch.sleeps and seconds > self._alarm(context):
             self.restless[context.site_id] = RESTLESS_FOR
             self.long_ones.iteration_ended(context, seconds)
         if not watch.sleeps:
