@@ -8,6 +8,7 @@ import pytest
 from conftest import Flor
 
 from florhook.replay.record import Record
+from florhook.runtime.recorder import LOST
 from florhook.store.store import Store
 
 FEW = {"FLOR_EPSILON": "3"}  # finite, so that there are quick loops; checkpoints of nearly all the others
@@ -199,9 +200,9 @@ SELDOM_LONG = """
             total += step - k
         return total
 
-    for step in range(40_000):
+    for step in range(20_000):
         tiny(3)
-        if step % 8_000 == 7_999:
+        if step % 4_000 == 3_999:
             evaluate(step)
 """
 
@@ -216,7 +217,7 @@ def test_a_fast_loop_with_long_loops_in_few_iterations(flor: Flor) -> None:
     main = next(loop for loop in record.loops.values() if loop.row.parent < 0)
     long = [loop.row for loop in record.loops.values() if loop.site.key == "__main__:evaluate:0"]
     places = {(row.parent, row.iteration, row.nth) for row in long}
-    every = [(main.row.ctx, step, 0) for step in range(7_999, 40_000, 8_000)]
+    every = [(main.row.ctx, step, 0) for step in range(3_999, 20_000, 4_000)]
     assert places in (set(every), set(every[1:])), "the first may have been slept through"
     probed = SELDOM_LONG.replace(
         "total += step - k\n", "total += step - k\n            print('@@', k, total)\n"
@@ -229,11 +230,11 @@ def test_a_fast_loop_with_long_loops_in_few_iterations(flor: Flor) -> None:
 
 
 def test_calls_in_a_fast_loop_are_not_looked_at(flor: Flor) -> None:
-    """Of 40,000 short loops in as many iterations."""
-    flor.write("train.py", COUNTED + SELDOM_LONG.replace("step % 8_000 == 7_999", "False") + SAID)
+    """Of 20,000 short loops in as many iterations."""
+    flor.write("train.py", COUNTED + SELDOM_LONG.replace("step % 4_000 == 3_999", "False") + SAID)
     recorded = flor("train.py")
     assert recorded.returncode == 0, recorded.stderr
-    assert 0 < int(recorded.stdout) < 4_000
+    assert 0 < int(recorded.stdout) < 2_000
 
 
 WHILES = """
@@ -338,3 +339,132 @@ def test_most_steps_are_counted_in_c(flor: Flor) -> None:
     )
     flor.write("train.py", asks + WHILES.replace("RUN", "count(100000)") + "print(len(seen) < 3000)\n")
     assert flor("train.py").stdout.splitlines()[-1] == "True"
+
+
+LEFT = """
+import time
+
+total = 0
+
+def tiny(n):
+    global total
+    for k in range(n):
+        total += abs(k)
+
+def work(n):
+    global total
+    for k in range(n):
+        time.sleep(0.003)
+        total += abs(k)
+
+def until_returned(limit):
+    n = 0
+    while True:
+        n += len("x")
+        tiny(2)
+        if n == limit:
+            return n
+
+def until_raised(limit):
+    n = 0
+    while n < limit:
+        n += len("x")
+        tiny(2)
+    while n:
+        n -= len("x")
+        tiny(1)
+        if n == 5:
+            raise ValueError(n)
+
+def search(limit):
+    n = 0
+    while n < 50:
+        n += abs(1)
+        tiny(1)
+        if n == limit:
+            return n
+
+ALONE
+for epoch in range(4):
+    work(3)
+    until_returned(900)
+    tiny(3)
+    work(4)
+    for k in range(15):
+        search(k)
+    try:
+        until_raised(900)
+    except ValueError as error:
+        tiny(2)
+        work(5)
+        total += error.args[0]
+    tiny(4)
+    work(6)
+    print(epoch, total)
+print("end", total)
+"""
+BEFORE_ALL = {
+    "nothing": "",
+    "a return": "until_returned(3000)",
+    "an exception": "try:\n    until_raised(3000)\nexcept ValueError as error:\n    kept = error",
+}
+LEFT_PROBES = {
+    "in the long ones": ("        time.sleep(0.003)\n", "        print('@@', k, n, total)\n"),
+    "in the fast ones": (
+        "        if n == limit:\n            return n\n\ndef until_r",
+        "        if n % 300 == 0: print('@@', n, total)\n",
+    ),
+    "in the tiny ones": ("        total += abs(k)\n\ndef work", "        if n == 4: print('@@', k, total)\n"),
+    "between": ("    work(6)\n", "    print('@@', epoch, total)\n"),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE_ALL)
+@pytest.mark.parametrize("epsilon", ["3", "0.5"])
+def test_fast_whiles_that_are_left_by_return_or_exception(flor: Flor, before: str, epsilon: str) -> None:
+    """What comes after them is recorded under its own number, or not at all; and a replay prints the truth."""
+    program = LEFT.replace("ALONE", BEFORE_ALL[before])
+    flor.write("train.py", program)
+    recorded = flor("train.py", FLOR_EPSILON=epsilon)
+    assert recorded.stdout == flor.python("train.py").stdout
+    assert recorded.stderr == ""
+    with Store.open(flor.home) as store:
+        record = Record(store, store.find("last"))
+    loops = list(record.loops.values())
+    (epochs,) = (each.row for each in loops if each.site.key == "__main__::0")
+    assert (epochs.parent, epochs.nth, epochs.iterations) == (-1, 0, 4)
+    long = [each.row for each in loops if each.site.key == "__main__:work:0"]
+    lengths = {row.nth: row.iterations for row in long if row.nth < LOST}
+    assert lengths.items() <= {0: 3, 1: 4, 2: 5, 3: 6}.items()
+    assert 0 in lengths
+    for place, text in LEFT_PROBES.values():
+        flor.write("train.py", program.replace(place, text + place, 1))
+        wanted = [line for line in flor.python("train.py").stdout.splitlines() if line.startswith("@@")]
+        assert wanted
+        done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+        assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+        assert json.loads((flor.folder / "stats.json").read_text())["diverged"] == 0
+
+
+EVENTS = """
+    def emit(handlers):
+        for handler in handlers:
+            handler(1)
+
+    def run(events):
+        done = 0
+        while done < events:
+            done += 1
+            emit([abs, abs])
+
+    run(30_000)
+    print(opened.get("__main__:emit:0", 0))
+"""
+
+
+def test_loops_in_a_fast_while_are_slept_through(flor: Flor) -> None:
+    """Of 30,000 in as many iterations of a loop that nothing lies around."""
+    flor.write("train.py", COUNTED + EVENTS)
+    recorded = flor("train.py")
+    assert recorded.returncode == 0, recorded.stderr
+    assert 0 < int(recorded.stdout) < 3_000

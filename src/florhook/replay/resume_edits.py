@@ -83,13 +83,13 @@ def _read(path: str) -> bytes | None:
 def without_effect(changes: Changes, frame: FrameType | None, open_lines: dict[int, int]) -> list[Refusal]:
     """The edits before the place that the program is at: what they would have done was restored as recorded.
 
-    `frame` is the innermost one of the program; `open_lines` maps the ids of frames to the line of their outermost
+    `frame` is the innermost one of the program; `open_lines` maps the hashes of frames to the line of their outermost
     open loop, in which edits count from now on.
     """
     at: dict[tuple[str, int], int] = {}
     while frame is not None:
         line = line_of(frame) + (frame.f_lineno is None)  # in code of ours after a loop, all of it is over
-        line = min(line, open_lines.get(id(frame), line))
+        line = min(line, open_lines.get(hash(frame), line))
         code = frame.f_code
         at[os.path.realpath(code.co_filename), 0 if code.co_name == "<module>" else code.co_firstlineno] = (
             line

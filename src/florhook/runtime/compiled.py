@@ -29,6 +29,9 @@ BROKEN, COMPLETED = 0, 1
 def torch_is_there() -> None:
     """To be called once torch has been imported."""
     global is_compiling, compile_by
+    from . import probes  # which imports this
+
+    probes.torch_is_there()
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "compiler"):
         older = getattr(torch._utils, "is_compiling", bool)  # of 2.2

@@ -57,8 +57,10 @@ class Context:
     )  # fmt: skip
 
     def __init__(self, site_id: int, site: Site, frame: FrameType, parent: Context | None) -> None:
-        self.site_id, self.site, self.frame_id = site_id, site, id(frame)
-        self.code = frame.f_code  # a frame's address is used again, seldom by the same function
+        self.site_id, self.site, self.frame_id = site_id, site, hash(frame)
+        # The hash is the address, as `id` gives it with an audit event, for which hooks of ours would run. An address
+        # is used again, seldom by the same function.
+        self.code = frame.f_code
         self.parent = parent
         self.parent_iteration = parent.iteration if parent else -1
         self.nth = 0
@@ -104,13 +106,23 @@ class Context:
         left = self.ticks_most - self.ticked
         self.position += self.ticked
         self.ticks_most, self.ticks = 0, None
-        probes.tick(self.site_id)
+        probes.tick(self.site_id, probes.AWAKE)
         return left
 
     @property
     def iteration(self) -> int:
         """The iteration that runs, or the one that ended last."""
         return self.begun - 1
+
+
+class Nap:
+    """An execution of a `while` that is only counted: nothing is looked at until it is left."""
+
+    __slots__ = ("code", "frame_id", "parent", "site", "site_id")
+
+    def __init__(self, site_id: int, site: Site, frame: FrameType, parent: Context | None) -> None:
+        self.site_id, self.site, self.parent = site_id, site, parent
+        self.frame_id, self.code = hash(frame), frame.f_code
 
 
 class Tracker:
@@ -121,6 +133,7 @@ class Tracker:
         self.stack: list[Context] = []
         self.open_sites: dict[int, int] = {}  # how many contexts each site has there
         self.top_counts: dict[int, int] = {}
+        self._insides: dict[tuple[int, str], bool] = {}
 
     def push(self, site_id: int, frame: FrameType) -> Context:
         self._drop_stale(site_id, frame)
@@ -149,13 +162,6 @@ class Tracker:
         counts[site_id] = before + 1
         return before
 
-    def push_quick(self, site_id: int, frame: FrameType) -> None:
-        """A context that is there for the order of things only: its iterations are not looked at."""
-        if self.stack:
-            self._drop_stale(site_id, frame)
-        self._place(site_id, frame, self.stack[-1] if self.stack else None)
-        probes.marks[self.program.site_marks[site_id]][0] = True
-
     def _place(self, site_id: int, frame: FrameType, parent: Context | None) -> Context:
         """A new innermost context, which knows how many of its site came before in the parent's iteration."""
         context = Context(site_id, self.program.sites[site_id], frame, parent)
@@ -170,11 +176,13 @@ class Tracker:
         if context.ticks is not None:
             context.tick_no_more()
         self.open_sites[context.site_id] -= 1
+        if context.site.kind == WHILE and not self.open_sites[context.site_id]:
+            probes.tick(context.site_id)
         return context
 
     def find(self, site_id: int, frame: FrameType) -> Context | None:
         """The innermost context of that site in that frame."""
-        frame_id = id(frame)
+        frame_id = hash(frame)
         for context in reversed(self.stack):
             if context.site_id == site_id and context.frame_id == frame_id:
                 return context
@@ -232,22 +240,27 @@ class Tracker:
             self._fold_marks(top)
         self.closed(top, abandoned=True)
 
-    def _left(self, context: Context, site_id: int, frame: FrameType) -> bool:
-        if context.frame_id == id(frame) and context.code is frame.f_code:
-            return not self._inside(self.program.sites[site_id], context.site.key)
+    def _left(self, context: Context | Nap, site_id: int, frame: FrameType) -> bool:
+        """Whether a loop cannot be running any more, since a loop of that site begins in that frame."""
+        if context.frame_id == hash(frame) and context.code is frame.f_code:
+            return not self._inside(site_id, context.site.key)
         outer = frame.f_back
         while outer is not None:
-            if id(outer) == context.frame_id and outer.f_code is context.code:
+            if hash(outer) == context.frame_id and outer.f_code is context.code:
                 return False
             outer = outer.f_back
         return True
 
-    def _inside(self, site: Site, key: str) -> bool:
-        while site.outer:
-            if site.outer == key:
-                return True
-            site = next(s for s in self.program.sites if s.key == site.outer)
-        return False
+    def _inside(self, site_id: int, key: str) -> bool:
+        """Whether a loop stands in the loop of that key."""
+        known = self._insides.get((site_id, key))
+        if known is None:
+            known, site = False, self.program.sites[site_id]
+            while site.outer and not known:
+                known = site.outer == key
+                site = next(s for s in self.program.sites if s.key == site.outer)
+            self._insides[site_id, key] = known
+        return known
 
 
 def harvest() -> int:
@@ -320,10 +333,10 @@ def _plain(value: Any) -> Any:
 
 
 def by_address(frame: FrameType | None) -> dict[int, FrameType]:
-    """A frame and those that called it, by address."""
+    """A frame and those that called it, by `Context.frame_id`."""
     found = {}
     while frame is not None:
-        found[id(frame)] = frame
+        found[hash(frame)] = frame
         frame = frame.f_back
     return found
 

@@ -74,6 +74,11 @@ class LongOnes:
                 self._known.setdefault(number, Known()).quick = 0
                 self._look_at(number)
 
+    def leave_all_alone(self, loop: Context) -> None:
+        """So many iterations at once are too short for a statement that takes long."""
+        for number in self._program.statements_in.get(loop.site_id, ()):
+            self._leave_alone(number)
+
     def _look_at(self, number: int) -> None:
         if number not in self.looked_at:
             self.looked_at.add(number)

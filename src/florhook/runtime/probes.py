@@ -16,7 +16,12 @@ from .passes import Passes
 
 CHILDREN = "<children>"  # the key of the mark that the program started a process of its own
 LOADERS = "<loaders>"  # and of the mark that a DataLoader started its workers
-NOTHING = bool  # counts steps: called, it is False, and no Python code runs that a tracer would see
+asleep: list[Any] = []
+"""What a recorder sleeps in: while there is something, nothing is looked at."""
+AWAKE: Callable[[], int] = bool
+"""Counts steps: called, it is False, and no Python code runs that a tracer would see."""
+nothing: Callable[[], int] = asleep.__len__
+"""The same for loops that are not open, but while a recorder sleeps: its step has nothing to do then."""
 FOREIGN = 1 << 15  # marks, flags and loops
 _flags = 0
 marks: list[list[bool]] = []
@@ -44,12 +49,21 @@ def reserve_flags(count: int) -> int:
 def reserve_ticks(sites: Iterable[int]) -> None:
     """Room for what counts the iterations of these `while` loops that are not looked at."""
     for site in sites:
-        globals()[f"t{site}"] = NOTHING
+        globals()[f"t{site}"] = nothing
 
 
-def tick(site: int, ticks: Callable[[], bool] = NOTHING) -> None:
+def tick(site: int, ticks: Callable[[], int] | None = None) -> None:
     """Let `ticks` count the iterations of a `while` loop, as often as it says True."""
-    globals()[f"t{site}"] = ticks
+    globals()[f"t{site}"] = nothing if ticks is None else ticks
+
+
+def torch_is_there() -> None:
+    """torch.compile takes a type for a constant, and the length of a list for something that it has to watch."""
+    global nothing
+    before, nothing = nothing, AWAKE
+    globals().update(
+        {name: AWAKE for name, ticks in globals().items() if ticks is before and name[:1] == "t"}
+    )
 
 
 def look_at(number: int, looks: bool) -> None:
@@ -64,7 +78,7 @@ def expect_foreign_code() -> None:
         globals()[f"m{number}"] = nobodys
     for number in range(FOREIGN):
         globals().setdefault(f"h{number}", False)
-        globals().setdefault(f"t{number}", NOTHING)
+        globals().setdefault(f"t{number}", AWAKE)
 
 
 def __getattr__(name: str) -> Any:
@@ -77,7 +91,7 @@ def __getattr__(name: str) -> Any:
     if name[:1] == "h" and name[1:].isdecimal():
         return False
     if name[:1] == "t" and name[1:].isdecimal():
-        return NOTHING
+        return AWAKE
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -31,7 +31,7 @@ from ..store.rows import CheckpointRow, ContextRow, IterationRow, Piece, SourceR
 from . import compiled, probes
 from .budget import SPENT, Block, Budget
 from .contention import Contention
-from .context import Context, Tracker, counted, labels_of, labels_text, marks_text
+from .context import Context, Nap, Tracker, counted, labels_of, labels_text, marks_text
 from .digests import Digests
 from .logged import Logged
 from .loggers import LOGGING, SHOWN
@@ -52,8 +52,17 @@ LOOK_AGAIN = 2e-3  # seconds between two boundaries of a fast loop that are look
 MOST_AT_ONCE = 1 << 16
 LONG_SLEEP = 10 * LOOK_AGAIN  # between two boundaries: something inside may have taken long that was not seen
 RESTLESS_FOR = 64  # boundaries
+MOST_ALARM = 16 * LONG_SLEEP
+NAP_COST = 1e-6  # seconds that it takes to count an execution that is not looked at,
+ASKING = 4  # and so many times as much to see where it is
+DEAR = 0.05  # of an iteration's time: if those in it take more, the next ones are slept through,
+WATCHFUL = 8  # but each so many-th
+MOST_SLEPT = 0.5  # seconds: no longer iterations are slept through
+LOST = 1 << 20  # executions of a loop that an iteration may have seen, and nobody counted
 QUICK = 1e-3  # seconds: loops that take less are looked at seldom, and get no row
-QUICK_AFTER, QUICK_FOR = 8, 64  # executions
+QUICK_AFTER, QUICK_FOR, QUICK_MOST = 8, 64, 4096  # executions
+LOOKING = 0.01  # what looking at a quick loop now and then may add to its time
+MOST_QUICK = 1e-2  # seconds: no loop that takes longer is quick, whatever looking at it takes
 MAIN_QUICK_AFTER = 64  # of a loop outside all others: the next one may be what the program is all about
 FIRST_COST = 2e-3  # seconds: what a checkpoint is taken to cost before one was made
 WRITER_COST = 5e-10  # seconds of CPU that the writer takes for a byte, until that is known of
@@ -125,6 +134,10 @@ class Watch:
     exit_objection: str = ""  # the budget's, at the entry, to the exit,
     objection: str = ""  # and to the boundaries
     sleeps: bool = False  # nothing is looked at inside the running iterations
+    dear: bool = False  # too many loops ran inside for what they take
+    holds_long: bool = False  # and none may be slept through
+    naps: int = 0  # `Recorder.naps` as the iteration began
+    hooked: float = 0.0  # seconds that looking had taken at the entry
     driven: bool = False  # its iterator comes to a place by running only
     flow: Iterator[Any] | None = None  # the iterator's items, while it is iterated over
     checkpoints: int = 0
@@ -174,10 +187,17 @@ class Recorder(Tracker):
             tuple[int, int], int
         ] = {}  # and how many in a row were looked at and found quick.
         # Not empty while a loop runs inside which nothing is looked at.
-        self.asleep: list[weakref.ref[set[Any]] | Context] = []
+        self.asleep: list[weakref.ref[set[Any]] | Context | Nap] = probes.asleep
+        self.asleep.clear()
+        self.napped: set[int] = set()  # sites of loops that were met there,
+        self.in_while = False  # whether it is a `while` that is slept in,
+        self.nap_site = -1  # the site of that which is napped through,
+        self.naps = 0  # and how often `NAP_COST` was paid
+        self.last_blocks: dict[int, int] = {}  # by site: how many iterations there were between boundaries
         self.restless: dict[
             int, float
         ] = {}  # by site: between how many boundaries more everything is looked at
+        self.alarms: dict[int, float] = {}  # by site, for `_alarm`
         self.flushed = 0.0  # when rows were sent last
         self._output: list[str] = []
         self.logged = Logged(self)
@@ -206,7 +226,9 @@ class Recorder(Tracker):
         frame: FrameType | None = None,
     ) -> Any:
         try:
-            if compiled.is_compiling() or self.asleep or not self.active:
+            if compiled.is_compiling() or not self.active:
+                return iterable
+            if self.asleep and (site in self.napped or self._sleeps_on(site, frame or sys._getframe(1))):
                 return iterable
             if threading.get_ident() != self.main_thread:
                 self._ran_elsewhere(site)
@@ -218,10 +240,7 @@ class Recorder(Tracker):
                 return self._unseen(site, iterable)
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):
-                if not self.stack or self.stack[-1].extra is not None:
-                    return self._unseen(site, iterable)
-                self.push_quick(site, frame)
-                return iterable
+                return self._unseen(site, iterable)
             context = self._open(site, frame, iterable, cells)
             if context.site.tight or not _iterates(type(iterable)):
                 context.iterable = None
@@ -241,17 +260,27 @@ class Recorder(Tracker):
             if compiled.is_compiling():
                 return
             if self.open_sites.get(site):
-                probes.tick(site)  # which counts the steps of one execution only
-            if self.asleep or not self.active:
+                probes.tick(site, probes.AWAKE)  # which counts the steps of one execution only
+            if not self.active:
+                return
+            if self.asleep and (site in self.napped or self._sleeps_on(site, frame or sys._getframe(1))):
                 return
             if threading.get_ident() != self.main_thread:
                 self._ran_elsewhere(site)
                 return
+            if site in self.program.leaves and self._knows_its_place():
+                key = site, self.stack[-1].site_id if self.stack else -1
+                rest = self.quick.get(key, 0)
+                if rest > 0:
+                    self.quick[key] = rest - 1
+                    self._only_count(site)
+                    return
             frame = frame or sys._getframe(1)
             if self._is_quick(site, frame):
-                self.push_quick(site, frame)
+                self._nap(site, frame)
             else:
                 self._open(site, frame, None, cells)
+                probes.tick(site, probes.AWAKE)
         except RecursionError:
             return
         except Exception as error:
@@ -259,8 +288,14 @@ class Recorder(Tracker):
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
         try:
-            if compiled.is_compiling() or self.asleep:
+            if compiled.is_compiling():
                 return True
+            if self.asleep:
+                if not self.in_while or not self.open_sites.get(site):
+                    return True
+                frame = frame or sys._getframe(1)
+                if not self._wakes(site, frame):
+                    return True
             if self.active and threading.get_ident() == self.main_thread:
                 top = self.stack[-1] if self.stack else None
                 if top is not None and top.site_id == site:
@@ -291,24 +326,26 @@ class Recorder(Tracker):
     def _skip(self, context: Context) -> None:
         """The next steps of a `while` are only counted; in C, where neither threads nor torch.compile can see it."""
         context.extra.skip = context.block - 1
-        if context.block > 1 and not (self.program.replaying or context.marks or DYNAMO in sys.modules):
+        if context.block > 1 and not (
+            self.program.replaying or self.marks_of_others() or DYNAMO in sys.modules
+        ):
             context.tick(context.extra.skip)
             context.extra.skip = 0
+            if self._may_sleep(context):
+                self._sleep(context)
 
     def leave(self, site: int, frame: FrameType | None = None) -> None:
         try:
-            if compiled.is_compiling() or self.asleep or not self.open_sites.get(site):
+            if (not self.open_sites.get(site) and site != self.nap_site) or compiled.is_compiling():
                 return
             if self.active and threading.get_ident() == self.main_thread:
-                top = self.stack[-1] if self.stack else None
-                if top is not None and top.site_id == site and top.extra is None:
-                    self.pop()
+                if self.asleep and not self.in_while:
                     return
                 frame = frame or sys._getframe(1)
+                if self.asleep and not self._wakes(site, frame):
+                    return
                 context = self.find(site, frame)
-                if context is not None and context.extra is None:
-                    self.pop_to(context)
-                elif context is not None:
+                if context is not None:
                     self._exit(context, frame)
         except RecursionError:
             return
@@ -385,25 +422,93 @@ class Recorder(Tracker):
         That it is over is told by C code, whichever way it is left: its iterator goes, with it a set that only this
         holds, and with that the reference in `asleep`.
         """
-        around = self.stack[-1] if self.stack else None
-        self.count(site, around)
-        probes.marks[self.program.site_marks[site]][0] = True
+        self._only_count(site)
         if site in self.program.leaves:
             return iterable
-        if around is not None:
-            around.blind = True
+        if self.stack:
+            self.stack[-1].blind = True
         held: set[Any] = set()
         self.asleep.append(weakref.ref(held, self.asleep.remove))
         return itertools.chain(iterable, held)
 
+    def _only_count(self, site: int) -> None:
+        self.naps += 1
+        self.count(site, self.stack[-1] if self.stack else None)
+        probes.marks[self.program.site_marks[site]][0] = True
+
+    def _nap(self, site: int, frame: FrameType) -> None:
+        """An execution of a `while` that is only counted. Its exit tells that it is over; else see `_sleeps_on`."""
+        self._only_count(site)
+        if site in self.program.leaves:
+            return
+        around = self.stack[-1] if self.stack else None
+        if around is not None:
+            around.blind = True
+        self.nap_site, self.in_while = site, True
+        self.napped.clear()
+        self.asleep.append(Nap(site, self.program.sites[site], frame, around))
+
+    def _alarm(self, context: Context) -> float:
+        """How many seconds between two boundaries make the recorder look what takes so long."""
+        return self.alarms.get(context.site_id, LONG_SLEEP)
+
+    def _sleep(self, context: Context) -> None:
+        """Nothing inside is looked at until the next boundary."""
+        context.extra.sleeps = context.blind = True
+        if context.block > 1:
+            self.long_ones.leave_all_alone(context)
+        if context.site.kind == WHILE:
+            self.in_while = True
+            self.napped.clear()
+        self.asleep.append(context)
+
+    def _sleeps_on(self, site: int, frame: FrameType) -> bool:
+        """Whether a loop that begins is slept through.
+
+        Nobody tells that a `while` was left by an exception or a return. That is seen when a loop begins elsewhere that
+        was not met before; how often those ran which were met, nobody knows for the rest of the iteration around.
+        """
+        sleeper = self.asleep[-1]
+        if not isinstance(sleeper, weakref.ref) and sleeper.site.kind == WHILE:
+            if threading.get_ident() != self.main_thread:
+                return True
+            if self._left(sleeper, site, frame):
+                self._wake()
+                counts = self.top_counts if sleeper.parent is None else sleeper.parent.counts
+                for each in self.napped:
+                    self.count(each, sleeper.parent)
+                    counts[each] += LOST
+                return False
+            if site == sleeper.site_id:
+                return True
+        self.napped.add(site)
+        return True
+
+    def _wakes(self, site: int, frame: FrameType) -> bool:
+        """Whether the sleep is over, since a `while` makes a step, or is left, that is slept in or lies around."""
+        sleeper = self.asleep[-1]
+        if isinstance(sleeper, weakref.ref) or sleeper.site.kind != WHILE:
+            return False
+        if threading.get_ident() != self.main_thread:
+            return False
+        own = sleeper.site_id == site and sleeper.frame_id == hash(frame)
+        if not own and self.find(site, frame) is None:
+            return False
+        self._wake()
+        return True
+
+    def _wake(self, context: Context | None = None) -> None:
+        """From the sleep in this `for`, or in a `while`, which lies inside."""
+        for sleeper in list(self.asleep):
+            if sleeper is context or (not isinstance(sleeper, weakref.ref) and sleeper.site.kind == WHILE):
+                self.asleep.remove(sleeper)
+        self.nap_site, self.in_while = -1, False
+
     def _is_quick(self, site: int, frame: FrameType) -> bool:
-        """Whether this execution is not looked at: its site's are too short, or it lies in one that is not."""
+        """Whether this execution is not looked at, since its site's are too short."""
         if self.everything:
             return False
-        if self.stack and self.stack[-1].extra is None:
-            self._drop_stale(site, frame)
-            if self.stack and self.stack[-1].extra is None:
-                return True
+        self.naps += ASKING
         self._drop_stale(site, frame)
         key = site, self.stack[-1].site_id if self.stack else -1
         rest = self.quick.get(key, 0)
@@ -415,6 +520,8 @@ class Recorder(Tracker):
     def _open(self, site: int, frame: FrameType, iterable: Any, cells: Callable[[], Any] | None) -> Context:
         context = self.push(site, frame)
         watch = context.extra = self.watch_for(cells)
+        if context.parent is not None and self.agreement is None:
+            context.block = self.last_blocks.get(site, 1)
         context.iterable = iterable
         self._enter(context, watch, frame, watch.entered)
         if self._is_main_loop(context):
@@ -425,7 +532,16 @@ class Recorder(Tracker):
     def watch_for(self, cells: Callable[[], Any] | None) -> Watch:
         """What is kept of a block that is entered now."""
         now, ran = self.now(), self.ran()
-        return Watch(now, ran, self.written, cells, began=now, began_ran=ran, began_out=self.written)
+        return Watch(
+            now,
+            ran,
+            self.written,
+            cells,
+            began=now,
+            began_ran=ran,
+            began_out=self.written,
+            hooked=self.hooked,
+        )
 
     @staticmethod
     def _is_main_loop(context: Context) -> bool:
@@ -485,8 +601,7 @@ class Recorder(Tracker):
                         self.stop(error)
                 wanted = context.begun + context.block
                 if self._may_sleep(context):
-                    watch.sleeps = context.blind = True
-                    self.asleep.append(context)
+                    self._sleep(context)
                 yield itertools.islice(flow, context.block)
                 self._wake(context)
                 if context.begun < wanted:
@@ -504,18 +619,19 @@ class Recorder(Tracker):
     def _may_sleep(self, context: Context) -> bool:
         """Whether nothing is looked at inside the next iterations: so many of them at once are too short for it.
 
-        Not where loops inside were seen to take long, or may have: then each of them is to be counted.
+        Not where loops inside were seen to take long, or may have: then each of them is to be counted, as far as the
+        budget goes.
         """
-        if context.block == 1 or not self.active or self.everything or self.agreement is not None:
+        if not self.active or self.everything or self.agreement is not None:
             return False
+        if context.block == 1:
+            return context.extra.dear and context.begun % WATCHFUL > 0
         rest = self.restless.get(context.site_id, 0)
         if rest:
             self.restless[context.site_id] = rest - 1
-        return not rest
-
-    def _wake(self, context: Context) -> None:
-        if context in self.asleep:
-            self.asleep.remove(context)
+            if rest == 1:  # in vain: something else held the program up
+                self.alarms[context.site_id] = min(2 * self._alarm(context), MOST_ALARM)
+        return not rest or NAP_COST * self.naps > self.budget.epsilon * self.now()
 
     @compiled.aside
     @accounted
@@ -531,6 +647,7 @@ class Recorder(Tracker):
             context.labels = None if detailed else {}
             context.labels = labels_of(context, frame, begun)
         watch.began, watch.began_ran, watch.began_out = self.now(), self.ran(), self.written
+        watch.naps = self.naps
 
     def _end_iteration(self, context: Context, watch: Watch, frame: FrameType) -> None:
         seconds = self.ran() - watch.began_ran
@@ -541,9 +658,13 @@ class Recorder(Tracker):
         if count == 1:
             self.long_ones.iteration_ended(context, seconds - watch.inside - watch.stated)
         watch.inside = watch.stated = 0.0
-        if watch.sleeps and seconds > LONG_SLEEP:
+        if watch.sleeps and seconds > self._alarm(context):
             self.restless[context.site_id] = RESTLESS_FOR
-        watch.sleeps = False
+            self.long_ones.iteration_ended(context, seconds)
+        if not watch.sleeps:
+            naps = NAP_COST * (self.naps - watch.naps)
+            watch.dear = naps > DEAR * seconds and not watch.holds_long and seconds < MOST_SLEPT
+        watch.sleeps, watch.naps = False, self.naps
         if not self.everything:
             if seconds < LOOK_AGAIN:
                 context.block = min(2 * context.block, MOST_AT_ONCE)
@@ -655,9 +776,14 @@ class Recorder(Tracker):
     def _learn_how_quick(self, context: Context, seconds: float) -> None:
         main = context.parent is None
         key = context.site_id, -1 if context.parent is None else context.parent.site_id
-        in_a_row = self.quick_ones[key] = self.quick_ones.get(key, 0) + 1 if seconds < QUICK else 0
+        took = self.hooked - context.extra.hooked  # seconds, of what looking at it takes
+        if self.halted is not None:
+            took += time.perf_counter() - self.origin - self.stall - self.hooked - self.halted
+        limit = max(QUICK, min(MOST_QUICK, 2 * took / self.budget.epsilon))
+        in_a_row = self.quick_ones[key] = self.quick_ones.get(key, 0) + 1 if seconds < limit else 0
         if in_a_row >= (MAIN_QUICK_AFTER if main else QUICK_AFTER) and not self.everything:
-            self.quick[key] = QUICK_FOR
+            rest = int(took / LOOKING / max(seconds, 1e-6))
+            self.quick[key] = min(max(QUICK_FOR, rest), QUICK_MOST)
 
     @compiled.aside
     @accounted
@@ -704,10 +830,14 @@ class Recorder(Tracker):
         watch: Watch | None = context.extra
         if watch is None:
             return
+        if self.asleep and context in self.asleep:
+            self._wake(context)
+        self.last_blocks[context.site_id] = context.block
         seconds = self.ran() - watch.entered_ran
         if context.parent is not None and context.parent.extra is not None:
             context.parent.extra.inside += seconds
-            if seconds >= QUICK and context.parent.block > 1:
+            context.parent.extra.holds_long |= seconds >= LONG_SLEEP
+            if seconds >= LONG_SLEEP and context.parent.block > 1:
                 self.restless[context.parent.site_id] = math.inf
         if abandoned and seconds < QUICK:  # where it is not, the loop may have been left long ago
             self._learn_how_quick(context, seconds)

@@ -248,7 +248,7 @@ class Replayer(Tracker):
             return True
         self.close_inner(around)
         # What an exception has left is over.
-        self.statements = [s for s in self.statements if s.frame_id != id(frame) and s.parent in self.stack]
+        self.statements = [s for s in self.statements if s.frame_id != hash(frame) and s.parent in self.stack]
         site = self.program.statements[statement]
         recorded = self.record.statement_at.get((around.extra.loop.row.ctx, around.iteration, site.key))
         if recorded is None or self._is_faster_run(recorded):
@@ -277,7 +277,7 @@ class Replayer(Tracker):
         if not self._is_main() or not self.statements:
             return
         frame, context = users_frame(sys._getframe(1)), self.statements[-1]
-        if context.site_id != -1 - statement or context.frame_id != id(frame):
+        if context.site_id != -1 - statement or context.frame_id != hash(frame):
             return
         self.statements.pop()
         turn: Turn = context.extra
@@ -315,7 +315,7 @@ class Replayer(Tracker):
         if site < 0 and self.statements and self.statements[-1].site_id == site:
             return self.statements[-1]
         for context in reversed(self._own_stack()):
-            if context.site_id == site and context.frame_id == id(frame):
+            if context.site_id == site and context.frame_id == hash(frame):
                 return context
         raise UnknownLoopError(f"no open loop of site {site}")
 
