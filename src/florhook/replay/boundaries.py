@@ -363,7 +363,7 @@ _STATES: dict[Name, tuple[str, Callable[[Any], tuple[list[int], int]], Callable[
     ("world", "numpy"): (
         "numpy.random",
         lambda start: (start["state"]["key"], start["state"]["pos"]),
-        lambda content: list(array("I", _thawed(content)["state"]["key"])),
+        lambda content: list(array("I", _thawed(content[1])["state"]["key"])),
     ),
 }
 """By root: the library; from its recorded start, the generator's words and position; from a content, its words."""

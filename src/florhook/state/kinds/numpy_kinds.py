@@ -230,7 +230,10 @@ def seeds_of(obj: Any) -> Any:
 
 
 class RandomState(Kind):
-    """Its bit generator, which others may draw from too, and a normal deviate kept over."""
+    """Its bit generator, which others may draw from too, and a normal deviate kept over.
+
+    Of `numpy.random`'s own only the state: it was seeded by the system, in each process otherwise.
+    """
 
     name, how, alike = "numpy.random.RandomState", "in place", True
 
@@ -242,13 +245,18 @@ class RandomState(Kind):
 
     def content(self, obj: Any, scan: Scan) -> Any:
         state = obj.get_state(legacy=False)
-        return obj._bit_generator, state["has_gauss"], state["gauss"]
+        if obj is np.random.mtrand._rand:
+            return None, freeze(state)
+        return obj._bit_generator, (state["has_gauss"], state["gauss"])
 
     def apply(self, obj: Any, content: Any, loader: Loader) -> None:
-        bits, has_gauss, gauss = content
+        bits, rest = content
+        if bits is None:
+            obj.set_state(thaw(rest))
+            return
         if obj._bit_generator is not bits:
             obj.__init__(bits)
-        obj.set_state({**bits.state, "has_gauss": has_gauss, "gauss": gauss})
+        obj.set_state({**bits.state, "has_gauss": rest[0], "gauss": rest[1]})
 
 
 def freeze(state: Any) -> Any:
