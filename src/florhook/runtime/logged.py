@@ -93,5 +93,7 @@ class Logged:
 
 
 def _place(context: Context, begun: int, frame: FrameType | None) -> list[Any]:
-    labels = {} if frame is None else labels_of(context, frame, begun - 1)
+    # What the test of a `while` reads is looked at as a stretch begins, and holds for the iteration that does.
+    is_known = context.labels is None or begun - 1 == context.extra.ended
+    labels = labels_of(context, frame, begun - 1) if frame is not None and is_known else {}
     return [context.site.key, context.nth, begun - 1, labels]
