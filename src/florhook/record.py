@@ -30,7 +30,7 @@ from .runtime.recorder import Recorder
 from .runtime.roots import program_starts
 from .settings import Settings
 from .store.home import rewritten_path
-from .store.keys import load_key
+from .store.own_key import read_key
 from .store.recording import Recording
 from .store.rows import RunRow, SourceRow
 
@@ -42,7 +42,7 @@ def record_program(
 ) -> None:
     """Record one run, whose row and writer are there. Whatever fails here, the program runs."""
     program = Program()
-    key = load_key()
+    key = read_key()
     if key is not None and not recording.failed:
         program.kept = KeptModules(rewritten_path(settings.home), key)
     recorder = Recorder(program, recording, settings.epsilon, row.started)

@@ -39,7 +39,7 @@ from ..runtime.searcher import Inquiry, Searcher
 from ..runtime.verifier import times_of
 from ..settings import Settings
 from ..store.home import rewritten_path
-from ..store.keys import load_key
+from ..store.own_key import read_key
 from ..store.rows import CheckpointRow, FileRow, RunRow
 from ..store.store import Store
 from .cell import CellStart, refusal
@@ -102,7 +102,7 @@ class Worker:
         self.selection = self._selection()
         cell = CellProgram(replaying=True) if is_cell(self.record.run.program) else None
         self.program = cell or Program(replaying=True)
-        key = load_key()
+        key = read_key()
         if cell is None and key is not None:
             self.program.kept = KeptModules(rewritten_path(settings.home), key)
         self.program.diff = self._differs
