@@ -71,12 +71,11 @@ class Settings(Kind):
         obj.write(loader.hint() or ())
 
 
-# What wandb imports when it has time, and torch's compiler, which a replay may do without (`replay/spared.py`).
-ANY_MOMENT = ("opentelemetry.", "urllib3.exceptions.DependencyWarning", "sympy.")
+ANY_MOMENT = ("opentelemetry.", "urllib3.exceptions.DependencyWarning")  # what wandb imports when it has time
 
 
 def _filters() -> tuple[Any, ...]:
-    """But for those that come from imports at whatever moment these happen."""
+    """But for those that come from imports of wandb's, at whatever moment these happen."""
     return tuple(row for row in warnings.filters if not _category(row[2]).startswith(ANY_MOMENT))
 
 
