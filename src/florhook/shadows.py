@@ -12,8 +12,8 @@ import sys
 
 # What is imported when it is needed, by which time the program's folder comes first; and what these import.
 LATER = {
-    *("ctypes", "decimal", "difflib", "dis", "hashlib", "inspect", "linecache"),
-    *("logging", "psutil", "token", "tokenize", "tomllib"),
+    *("ast", "ctypes", "decimal", "difflib", "dis", "hashlib", "inspect", "linecache"),
+    *("logging", "opcode", "pkgutil", "psutil", "token", "tokenize", "tomllib"),
 }
 PACKAGES = {"dill", "xxhash", "zstandard"}
 SUFFIXES = (".py", ".so", ".pyc")
