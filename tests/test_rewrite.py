@@ -135,7 +135,8 @@ RECORDED = {
         """
         __flor__.enter(0)
         while True:
-            __flor__.t0() or __flor__.step(0)
+            if not __flor__.t0():
+                __flor__.step(0)
             if f():
                 break
         __flor__.leave(0)
@@ -1580,10 +1581,8 @@ def test_no_program_can_tell(name: str, mode: str) -> None:
 
 
 def lives(name: str, mode: str) -> Any:
-    """What a recording lets go is held by a replay, and cells by both, until the next loop is entered."""
-    held = "Watch.cells lives on" if name == "closure" else "Context.iterable lives on"
-    broken = (mode.startswith("replay") and name != "else") or name == "closure"
-    marks = [pytest.mark.xfail(strict=True, reason=held)] if broken else []
+    """Cells are held until the next loop is entered."""
+    marks = [pytest.mark.xfail(strict=True, reason="Watch.cells lives on")] if name == "closure" else []
     return pytest.param(name, mode, marks=marks)
 
 

@@ -476,7 +476,10 @@ def _recorded(node: LoopNode, number: int, site: Site) -> list[ast.stmt]:
     test = node.test  # which may begin on a line after the `while`
     before = _at(ast.Expr(_call("enter", number, test, *_cells(site, test))), test)
     if not site.tight and _is_endless(node):
-        node.body.insert(0, _at(ast.Expr(_counted_step(number, NOWHERE)), NOWHERE))
+        # Python 3.13.0 refuses an `or` that has no line at the start of an endless loop ("Invalid CFG").
+        uncounted = _at(ast.UnaryOp(ast.Not(), _ticks(number, NOWHERE)), NOWHERE)
+        step = _at(ast.Expr(_call("step", number, NOWHERE)), NOWHERE)
+        node.body.insert(0, _at(ast.If(uncounted, [step], []), NOWHERE))
     elif not site.tight:
         node.test = _and(_counted_step(number, node.test), node.test)
     return [before, node, after]
@@ -559,10 +562,13 @@ def _is_endless(node: ast.While) -> bool:
     return isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
-def _counted_step(number: int, at: ast.AST) -> ast.expr:
+def _ticks(number: int, at: ast.AST) -> ast.expr:
     """C code counts the iterations before the next one that is looked at, where there are any."""
-    ticks = _at(ast.Call(_attribute(f"t{number}", at), [], []), at)
-    return _at(ast.BoolOp(ast.Or(), [ticks, _call("step", number, at)]), at)
+    return _at(ast.Call(_attribute(f"t{number}", at), [], []), at)
+
+
+def _counted_step(number: int, at: ast.AST) -> ast.expr:
+    return _at(ast.BoolOp(ast.Or(), [_ticks(number, at), _call("step", number, at)]), at)
 
 
 def _and(step: ast.expr, test: ast.expr) -> ast.expr:

@@ -182,7 +182,8 @@ class Replayer(Tracker):
         if not turn.runs:
             return ()
         if context.site.tight:
-            return context.iterable
+            iterable, context.iterable = context.iterable, None  # it lives no longer than plainly
+            return iterable
         return itertools.chain.from_iterable(self._blocks(context, turn, self._flow(context, turn)))
 
     def step(self, site: int, frame: FrameType | None = None) -> bool:
