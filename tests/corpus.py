@@ -141,7 +141,7 @@ def differences_of_one(plain: CodeType, ours: CodeType) -> Iterator[str]:
     if set(plain.co_names) - names:
         yield f"names {sorted(set(plain.co_names) - names)} are missing"
     more = {
-        name for name in names - set(plain.co_names) - OURS if not re.fullmatch(r"[mh]\d+", name)
+        name for name in names - set(plain.co_names) - OURS if not re.fullmatch(r"[mht]\d+", name)
     }  # marks, flags
     if more:
         yield f"names {sorted(more)} are more"
