@@ -77,6 +77,7 @@ from typing import TypeVar
 from ..dataclass import dataclass, field
 from .conditions import condition, fixed_labels, guarded, guards_of
 from .facts import SCOPES, Fact, Facts, FunctionNode, last_name
+from .library import LibraryAttributes
 from .quiet import without_syntax_warnings
 from .sites import FOR, PROBE, STATEMENT, WHILE, Instrumented, Site, statement_key
 
@@ -150,6 +151,7 @@ def rewrite(
         tuple(writer.ends_early),
         tuple(writer.statements),
         tuple(writer.flags[first_statement + index] for index in range(len(writer.flags))),
+        writer.attributes.paths(),
     )
 
 
@@ -235,6 +237,7 @@ class _Writer:
         self.loops: dict[int, int] = {}  # id of a loop's node -> id of its site
         self.long_ones: dict[int, int] = {}  # id of a statement's node -> its number
         self.named: dict[str, int] = {}  # how many functions had a qualified name so far
+        self.attributes = LibraryAttributes()
         self.facts = Facts(tree, added)
         self.plain = _compiled_plainly(tree, path, replaying, self.facts)
 
@@ -263,7 +266,11 @@ class _Writer:
             if id(node) in self.added:
                 test = condition([*body.guards, *guarded(node, body.fixed)], body.fixed)
                 self.probes.append((body.place, node.lineno, test))
-            elif isinstance(node, SIMPLE):
+                continue
+            self.attributes.see(
+                node, once=not body.loop and body.scope is not None and not body.scope.is_function
+            )
+            if isinstance(node, SIMPLE):
                 if body.loop and body.scope is not None:
                     self._long_one(node, body, body.scope, index)
             elif isinstance(node, FunctionNode):

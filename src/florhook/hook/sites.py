@@ -40,7 +40,8 @@ class Instrumented:
     variables without which they do nothing. `left_alone` are the loops that are no sites, by line, and why they are
     none. `ends_early` are the sites whose body begins with hindsight and has no more of it, but something else.
     `statements` are the sites of statements that may take long; they have ids of their own. `flags` are those of the
-    statements whose flags they share, where they have any.
+    statements whose flags they share, where they have any. `attributes` are what the module sets on what it imports, as
+    paths from a module on.
     """
 
     module: str
@@ -52,6 +53,7 @@ class Instrumented:
     ends_early: tuple[str, ...] = ()
     statements: tuple[Site, ...] = ()
     flags: tuple[int, ...] = ()
+    attributes: tuple[tuple[str, ...], ...] = ()
 
 
 def statement_key(module: str, function: str, line: int, column: int) -> str:

@@ -2,6 +2,7 @@
 
 Names are the same in every process that runs the program up to the same place:
 ("world", "torch") ("global", "__main__", "net") ("local", 0, "train", "loss") ("cell", "best") ("iterable",)
+("attribute", "torch", "backends", "flag")
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..state.kinds import load_imported
 from ..state.kinds.settings import WORLDS
 from ..state.scan import Root
 from .entropy import names_state
+from .library import library_attributes, set_library_attributes
 from .program import Program
 
 Name = tuple[Any, ...]
@@ -50,7 +52,7 @@ def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, i
 
 def outside(program: Program) -> list[Root]:
     """Those of no frame."""
-    return [*world(), *_globals(program)]
+    return [*world(), *library_attributes(program), *_globals(program)]
 
 
 class _Process:
@@ -100,10 +102,11 @@ def program_starts() -> None:
 
 
 def set_world(values: dict[Name, Any]) -> None:
-    """Put back what the program changed of its process; other state outside the graph is objects of the graph."""
+    """Put back what the program changed of its process and set on libraries; other state is objects of the graph."""
     process = values.get(("world", "process"))
     if process is not None:
         _process.write(process)
+    set_library_attributes(values)
 
 
 def world() -> Iterator[Root]:

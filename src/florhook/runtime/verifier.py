@@ -24,6 +24,7 @@ from ..store.rows import CheckpointRow
 from .clock import Readings
 from .context import Context
 from .digests import Digests, Name
+from .library import ATTRIBUTE
 from .program import Program
 from .threads import running_threads
 
@@ -230,6 +231,8 @@ def title(name: Name) -> str:
         return WORLDS.get(name[1], str(name[1]))
     if name[0] == "iterable":
         return "what the loop iterates over"
+    if name[0] == ATTRIBUTE:
+        return ".".join(name[1:])
     return str(name[-1])
 
 
