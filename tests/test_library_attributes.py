@@ -138,3 +138,41 @@ def test_a_segment_begins_with_what_was_set_by_then(flor: Flor) -> None:
         done = flor("train.py", FLOR_MODE="replay", FLOR_SELECT=f"epoch={iteration}", FLOR_STATS="stats.json")
         assert (done.returncode, done.stdout) == (0, f"{iteration} {seen}\n"), done.stderr
         assert json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"] >= iteration - 1
+
+
+def test_objects_on_the_way_are_not_asked(flor: Flor) -> None:
+    """What is neither a module nor a class may run code for each question, `isinstance` included."""
+    flor.write(
+        "library.py",
+        """
+        class Proxy:
+            @property
+            def __class__(self): raise RuntimeError("asked")
+        proxy = Proxy()
+        gone = None
+    """,
+    )
+    program = """
+        import time
+        import library
+
+        def change(epoch):
+            if epoch < 0:
+                library.proxy.x = epoch
+                library.gone.x = epoch
+                library.proxy.part.x = epoch
+                library.missing.x = epoch
+
+        for epoch in range(4):
+            time.sleep(0.02)
+            change(epoch)
+        print("end")
+    """
+    flor.write("pyproject.toml", '[tool.florhook]\nexclude = ["library"]\n')
+    flor.write("train.py", program)
+    recorded = flor("train.py", FLOR_EPSILON="inf")
+    assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, "end\n", "")
+    flor.write("train.py", program.replace('print("end")', 'print(epoch)\n        print("end")'))
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"] == 4

@@ -44,11 +44,15 @@ def _holder(path: tuple[str, ...], users: set[str]) -> ModuleType | type | None:
     """The module or class that a path leads to; None where there is none, or it is one of the user's."""
     found: Any = sys.modules.get(path[0])
     for part in path[1:-1]:
-        if not isinstance(found, (ModuleType, type)):  # whatever else looks attributes up, runs code
+        if not _has_attributes(found):
             return None
         found = vars(found).get(part)
-    if isinstance(found, ModuleType):
-        return None if found.__name__ in users else found
-    if isinstance(found, type):
-        return None if found.__module__ in users else found
-    return None
+    if not _has_attributes(found):
+        return None
+    home = vars(found).get("__name__" if issubclass(type(found), ModuleType) else "__module__")
+    return None if type(home) is str and home in users else found
+
+
+def _has_attributes(obj: object) -> bool:
+    """Whether it is a module or a class, of which attributes are looked up without running any code."""
+    return issubclass(type(obj), (ModuleType, type))
