@@ -532,6 +532,7 @@ def test_ctrl_c_ends_a_replay(flor: Flor) -> None:
     flor.write("train.py", WAITING)
     record(flor, "train.py")
     probe(flor, "train.py", "in range(3)", "    print('@@', epoch, flush=True)")
+    probe(flor, "train.py", "time.sleep", "print('@@ waited')")  # else the rest of the iteration is left out
     process = subprocess.Popen(
         [sys.executable, "-m", "florhook", "train.py"],
         cwd=flor.folder,
