@@ -142,7 +142,7 @@ def differences_of_one(plain: CodeType, ours: CodeType) -> Iterator[str]:
         yield f"names {sorted(set(plain.co_names) - names)} are missing"
     more = {
         name for name in names - set(plain.co_names) - OURS if not re.fullmatch(r"[mht]\d+", name)
-    }  # marks, flags
+    }  # marks, flags, counters of steps
     if more:
         yield f"names {sorted(more)} are more"
     if docstring_of(plain) != docstring_of(ours):

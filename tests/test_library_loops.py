@@ -207,9 +207,7 @@ def test_a_replay_keeps_the_run_s_patterns_and_finds_the_library_again(flor: Flo
     wanted = [f"@@ {epoch} {totals[epoch]} {{'rate': {rates[epoch] / 2}}}" for epoch in range(5)]
     assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
     figures = json.loads(stats.read_text())
-    assert (
-        figures["iterations_skipped"] >= 4
-    )  # the steps of an epoch at least, by what the record had time for
+    assert figures["iterations_skipped"] >= 20  # the steps
     assert figures["diverged"] == 0
 
 
@@ -236,4 +234,4 @@ def test_a_print_in_the_library_is_a_probe(flor: Flor, library: Path) -> None:
     assert [line for line in done.stdout.splitlines() if "lib" in line] == [
         f"@@ lib {epoch} {[sum(4 * 0.5 / 2**n for n in range(epoch + 1))] * 2}" for epoch in range(5)
     ], done.stderr
-    assert json.loads(stats.read_text())["iterations_skipped"] >= 4
+    assert json.loads(stats.read_text())["iterations_skipped"] >= 20

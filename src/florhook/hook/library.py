@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-Path = tuple[
-    str, ...
-]  # a module as `sys.modules` knows it, and attributes from there: ("torch", "backends", "flag")
+# A module as `sys.modules` knows it, and attributes from there: ("torch", "backends", "flag")
+Path = tuple[str, ...]
 ASSIGNMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Expr)
 SETTERS = ("setattr", "delattr")
 OURS = "sys"  # its streams and hooks are handled as such

@@ -16,9 +16,8 @@ ATTRIBUTE = "attribute"  # how the names of such roots begin; the path follows
 
 def library_attributes(program: Program) -> Iterator[Root]:
     """Each with its value in a tuple, which is empty where nothing is there (yet, or any more)."""
-    users = {info.module for info in program.modules}
     for path in sorted({path for info in program.modules for path in info.attributes}):
-        holder = _holder(path, users)
+        holder = _holder(path, program.user_modules)
         if holder is not None:
             attributes = vars(holder)
             yield Root((ATTRIBUTE, *path), (attributes[path[-1]],) if path[-1] in attributes else ())
