@@ -153,12 +153,14 @@ def test_a_print_in_a_callback_of_a_library_s_loop(name: str, flor: Flor) -> Non
 # A library of our own ------------------------------------------------------------------------------------------
 
 LIBRARY = """
+import time
 settings = {"rate": 0.5}
 
 def fit(weights, epochs, callback):
     for epoch in range(epochs):
         for step in range(4):
             weights[step % 2] += settings["rate"] * len(weights)
+            time.sleep(0.005)  # long enough to be worth a checkpoint on a busy machine too
         settings["rate"] *= 0.5
         callback(epoch)
 """
