@@ -295,6 +295,7 @@ def test_context_variables() -> None:
 @pytest.fixture
 def world() -> Iterator[dict[str, Any]]:
     """A state with Python's and NumPy's settings, which are as before after the test."""
+    Session({"array": np.zeros(1)}).scan()  # from the first scan of it on NumPy's settings are known
     with warnings.catch_warnings(), decimal.localcontext(), np.errstate():
         options, disabled = np.get_printoptions(), logging.root.manager.disable
         yield {"python": worlds.WORLDS["python"], "numpy": worlds.WORLDS["numpy"]}
@@ -346,6 +347,30 @@ def test_loggers(world: dict[str, Any]) -> None:
     assert logger.isEnabledFor(logging.DEBUG)
     logger.setLevel(0)
     logger.handlers.clear()
+
+
+def test_loggers_of_libraries(world: dict[str, Any]) -> None:
+    """Their levels are the process's, whatever imports have made of them meanwhile; a logger does not lead to them."""
+    library = logging.getLogger("json.decoder")
+
+    def change(s: dict[str, Any]) -> None:
+        s["logger"] = logging.getLogger("a.d")
+        library.setLevel("DEBUG")
+        library.propagate = False
+
+    def spoil(s: dict[str, Any]) -> None:
+        library.setLevel("ERROR")
+        library.propagate = True
+        logging.getLogger("json.encoder").setLevel("INFO")
+
+    state = round_trip(world, change, spoil)
+    assert (library.level, library.propagate) == (logging.DEBUG, False)
+    assert logging.getLogger("json.encoder").level == 0
+    assert vars(state["logger"])["manager"] is logging.root.manager
+    scan = Session({"logger": state["logger"]}).scan()
+    assert [each.name for each in scan.objects if isinstance(each, logging.Logger)] == ["a.d", "root"]
+    library.setLevel(0)
+    library.propagate = True
 
 
 # What stands for something outside the process -----------------------------------------------------------------

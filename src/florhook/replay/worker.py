@@ -54,6 +54,7 @@ from .plan import Selection, selection_of
 from .record import Record
 from .share import Part, Share, asks
 from .sources import find_edits
+from .spared import ASKS, spare_the_compiler
 from .stdin import watch_stdin
 from .versions import Versions, file_now, moved_folder
 
@@ -333,6 +334,7 @@ class Worker:
         scratch = Path(self.task["overlay"]) / trackers.SCRATCH
         for name, patch in trackers.answering(self.answers, scratch).items():
             notices[name] = entropy.guarded(patch)
+        notices[ASKS] = entropy.guarded(lambda _: spare_the_compiler())
         for name in HOOKED:
             if name in sys.modules:
                 self.children.hook(name)

@@ -1,4 +1,4 @@
-"""Loggers: what they remember of levels is no state. Imported only once the program has imported logging."""
+"""Loggers: what they remember of levels is no state, nor is whom they lead to. Imported only once logging is."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ if TYPE_CHECKING:
     from ..scan import Scan
 
 CACHE = "_cache"  # by level: whether it is enabled, as far as it was asked for
+MANAGER = "manager"  # knows every logger of the process, of which libraries make hundreds
 
 
 class Logger(Instance):
-    """A logger; the levels that it was asked for are forgotten."""
+    """A logger; the levels that it was asked for are forgotten, and the process's other loggers are not its own."""
 
     name = "Logger"
 
     def content(self, obj: Any, scan: Scan) -> tuple[Any, ...]:
         items, slots, cls = super().content(obj, scan)
-        if items is not None:
-            items = tuple(
-                zip(
-                    *((name, value) for name, value in zip(*items, strict=True) if name != CACHE), strict=True
-                )
-            )
-        return items or ((), ()), slots, cls
+        mine = [
+            (name, value)
+            for name, value in zip(*items or ((), ()), strict=True)
+            if not _is_common(name, value)
+        ]
+        return tuple(zip(*mine, strict=True)) or ((), ()), slots, cls
 
     def apply(self, obj: Any, content: tuple[Any, ...], loader: Loader) -> None:
         cache = (getattr_dict(obj) or {}).get(CACHE, {})
         super().apply(obj, content, loader)
         cache.clear()
         vars(obj)[CACHE] = cache
+        if obj is not logging.root:
+            vars(obj).setdefault(MANAGER, logging.Logger.manager)
+
+
+def _is_common(name: str, value: Any) -> bool:
+    return name == CACHE or (name == MANAGER and value is logging.Logger.manager)
 
 
 def register(registry: Registry) -> None:

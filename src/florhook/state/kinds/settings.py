@@ -71,11 +71,12 @@ class Settings(Kind):
         obj.write(loader.hint() or ())
 
 
-ANY_MOMENT = ("opentelemetry.", "urllib3.exceptions.DependencyWarning")  # what wandb imports when it has time
+# What wandb imports when it has time, and torch's compiler, which a replay may do without (`replay/spared.py`).
+ANY_MOMENT = ("opentelemetry.", "urllib3.exceptions.DependencyWarning", "sympy.")
 
 
 def _filters() -> tuple[Any, ...]:
-    """But for those that come from imports of wandb's, at whatever moment these happen."""
+    """But for those that come from imports at whatever moment these happen."""
     return tuple(row for row in warnings.filters if not _category(row[2]).startswith(ANY_MOMENT))
 
 
@@ -129,9 +130,31 @@ def _loggers() -> tuple[Any, ...]:
 
 
 def _named_loggers(logging: Any) -> list[tuple[str, Any]]:
+    """The program's loggers and the root's."""
+    return [("", logging.root), *(each for each in _all_loggers(logging) if not _of_a_library(each[0]))]
+
+
+def _all_loggers(logging: Any) -> list[tuple[str, Any]]:
     known = logging.root.manager.loggerDict
-    made = [(name, known[name]) for name in sorted(known) if isinstance(known[name], logging.Logger)]
-    return [("", logging.root), *(each for each in made if not _of_a_library(each[0]))]
+    return [(name, known[name]) for name in sorted(known) if isinstance(known[name], logging.Logger)]
+
+
+def _library_levels() -> tuple[tuple[str, int, bool, bool], ...]:
+    """Level and flags of libraries' loggers that are not as they were made, as far as the libraries are imported."""
+    logging = sys.modules.get("logging")
+    made = _all_loggers(logging) if logging else []
+    rows = ((name, each.level, each.disabled, each.propagate) for name, each in made)
+    return tuple(row for row in rows if row != unchanged_logger(row[0])[:4] and _of_a_library(row[0]))
+
+
+def _set_library_levels(rows: tuple[tuple[str, int, bool, bool], ...]) -> None:
+    import logging
+
+    unchanged = {row[0]: unchanged_logger(row[0])[:4] for row in _library_levels()}
+    for name, level, disabled, propagate in {**unchanged, **{row[0]: row for row in rows}}.values():
+        logger = logging.getLogger(name)
+        logger.setLevel(level)
+        logger.disabled, logger.propagate = disabled, propagate
 
 
 def _of_a_library(name: str) -> bool:
@@ -223,6 +246,7 @@ PYTHON = World(
         Setting("locale", _locales, _set_locales),
         Setting("decimal", _decimal, _set_decimal),
         Setting("logging", _loggers, _set_loggers),
+        Setting("logging of libraries", _library_levels, _set_library_levels, compared=False),
         Setting("names of threads", _thread_numbers, _set_thread_numbers, compared=False),
     ],
 )
