@@ -27,6 +27,7 @@ BASE = {  # for all
         "registration",
         "ranks",
         "hash_seed",
+        "imports",
         "dataclass",
     ),
 }

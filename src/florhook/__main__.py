@@ -7,6 +7,9 @@ if __name__ == "__main__":
     from .hash_seed import pin_early
 
     pin_early()  # it may start this process anew: nothing is imported before
-    from .cli import main
+    from .imports import Uncollected
+
+    with Uncollected():
+        from .cli import main
 
     main()

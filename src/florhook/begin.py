@@ -11,6 +11,7 @@ from typing import Any
 
 from . import __version__
 from .hash_seed import pin_hash_seed
+from .imports import Uncollected
 from .launch import Target, run_plainly
 from .ranks import Rank
 from .runs import new_id, program_name
@@ -50,7 +51,8 @@ def record(target: Target, settings: Settings) -> None:
         meta(seed, settings, rank),
     )
     recording = Recording.start(settings.home, row, staging_limit, settings.max_bytes)
-    from .record import record_program  # after that, since it takes longer than the writer's start
+    with Uncollected():
+        from .record import record_program  # after that, since it takes longer than the writer's start
 
     record_program(target, settings, row, recording, rank)
 

@@ -7,8 +7,6 @@ XORed with that of another chunk before. Both are undone after decompression.
 
 from __future__ import annotations
 
-import zstandard
-
 RAW, ZSTD, DELTA = 0, 1, 2
 ITEM = 4  # bits below the size of an item
 ITEMS = (1, 2, 4, 8)  # bytes; floats and integers of any kind
@@ -19,6 +17,8 @@ _LEVEL = 3
 
 def encode(content: bytes, base: bytes | None = None) -> tuple[bytes, int]:
     """The smallest form found, and its codec. `base` is like it, and as long."""
+    import zstandard
+
     middle = max(0, len(content) - _SAMPLE) // 16 * 8
     sample = content[middle : middle + _SAMPLE]
     samples = {ZSTD: sample}

@@ -5,16 +5,17 @@ A store is code (pickle streams). xxh3 finds damage, not malice, so the streams 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
-import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from florhook.store.own_key import BYTES as _BYTES
 from florhook.store.own_key import key_path, read_key
 from florhook.store.rows import CheckpointRow
+
+if TYPE_CHECKING:
+    import hashlib
 
 __all__ = ["is_signed", "key_path", "load_key", "seal", "sign"]
 
@@ -32,11 +33,11 @@ def load_key(create: bool = False) -> bytes | None:
 
 def _create(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"key.{secrets.token_hex(8)}")
+    draft = path.with_name(f"key.{os.urandom(8).hex()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(secrets.token_bytes(_BYTES))
+            file.write(os.urandom(_BYTES))
             file.flush()
             os.fsync(file.fileno())
         os.link(draft, path)  # fails when another process was first; then its key is the one
@@ -48,7 +49,7 @@ def _create(path: Path) -> None:
 
 def seal(content: bytes | memoryview) -> bytes:
     """The cryptographic digest of a stream."""
-    return hashlib.blake2b(content, digest_size=_BYTES).digest()
+    return _blake2b(content).digest()
 
 
 def sign(key: bytes, run_id: str, row: CheckpointRow) -> bytes:
@@ -66,7 +67,7 @@ def sign(key: bytes, run_id: str, row: CheckpointRow) -> bytes:
             len(row.seals),
         ]
     ).encode()
-    mac = hashlib.blake2b(key=key, digest_size=_BYTES, person=b"florhook-1")
+    mac = _blake2b(key=key, person=b"florhook-1")
     mac.update(len(head).to_bytes(8, "little"))
     mac.update(head)
     mac.update(b"".join(row.seals))
@@ -76,4 +77,12 @@ def sign(key: bytes, run_id: str, row: CheckpointRow) -> bytes:
 
 def is_signed(key: bytes, run_id: str, row: CheckpointRow) -> bool:
     """Whether the MAC is right."""
+    import hmac  # where OpenSSL is imported, as in `_blake2b`
+
     return hmac.compare_digest(sign(key, run_id, row), row.mac)
+
+
+def _blake2b(content: bytes | memoryview = b"", **more: bytes) -> hashlib.blake2b:
+    from hashlib import blake2b  # not at the start, which OpenSSL makes longer: a short run seals nothing
+
+    return blake2b(content, digest_size=_BYTES, **more)  # type: ignore[arg-type]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import zstandard
 from xxhash import xxh3_128_digest
 
 from florhook.store.coding import DELTA, ITEM, RAW, ZSTD, unshuffled, xored
 
 from ..dataclass import dataclass
+
+if TYPE_CHECKING:
+    import zstandard
 
 MAGIC = b"florhook pack 1\n"
 LARGEST = 1 << 30
@@ -65,7 +69,6 @@ class PackWriter:
         self._position = 0  # what was given to the operating system ends here
         self._synced = 0
         self._vectors: list[bytes | memoryview] = []
-        self._compressor = zstandard.ZstdCompressor(level=1)
 
     def add(self, digest: bytes, content: bytes | memoryview, compress: bool) -> ChunkRow:
         """Appends a chunk. The bytes are read at the latest in `flush`."""
@@ -82,6 +85,12 @@ class PackWriter:
         if len(self._vectors) >= _MOST_VECTORS:
             self.flush()
         return chunk
+
+    @functools.cached_property
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        import zstandard  # not at the start, which it makes longer: a short run has nothing to compress
+
+        return zstandard.ZstdCompressor(level=1)
 
     def _coded(self, content: bytes | memoryview) -> tuple[bytes | memoryview, int]:
         data = self._compressor.compress(content)
@@ -244,6 +253,8 @@ def read_stored(fd: int, chunk: ChunkRow) -> memoryview:
 
 
 def _decompressed(data: memoryview, length: int) -> bytes:
+    import zstandard
+
     try:
         # the frame's own size is what would be allocated, so it is checked first
         if zstandard.get_frame_parameters(data).content_size != length:

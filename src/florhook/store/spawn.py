@@ -14,8 +14,8 @@ from florhook.descriptors import moved_up
 
 # Niceness comes first: the imports already compete with the program's own start.
 _BOOTSTRAP = (
-    "import os, sys; os.nice(19); sys.path += sys.argv[5:]; "
-    "from florhook.store.writer import main; main(*sys.argv[1:5])"
+    "import gc, os, sys; os.nice(19); sys.path += sys.argv[5:]; gc.disable(); "
+    "from florhook.store.writer import main; gc.enable(); main(*sys.argv[1:5])"
 )
 # Through a shell that leaves at once, as the writer must be no child of the program: `os.wait()` would find it.
 _SHELL = "/bin/sh"

@@ -13,7 +13,6 @@ import socket
 import sqlite3
 import stat
 import time
-import traceback
 from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -350,6 +349,8 @@ def main(sock: str, lock: str, pidfd: str, home: str) -> None:
 
 def _fail(home: Path, writer: Writer, channel: Channel, error: Exception) -> None:
     try:
+        import traceback  # which takes as long to import as a sixth of all else here
+
         writer.abandon()
         (home / "writer-error.txt").write_text(traceback.format_exc())
     except Exception:
