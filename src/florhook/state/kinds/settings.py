@@ -6,6 +6,7 @@ import _locale
 import functools
 import gc
 import itertools
+import marshal
 import operator
 import os
 import sys
@@ -125,33 +126,39 @@ def _loggers() -> tuple[Any, ...]:
     logging = sys.modules.get("logging")
     if logging is None:
         return 0, ()
-    rows = [_logger(name, logger) for name, logger in _named_loggers(logging)]
+    rows = [_logger("", logging.root), *(_logger(*each) for each in _set_up(logging, of_libraries=False))]
     return logging.root.manager.disable, tuple(row for row in rows if row != unchanged_logger(row[0]))
 
 
-def _named_loggers(logging: Any) -> list[tuple[str, Any]]:
-    """The program's loggers and the root's."""
-    return [("", logging.root), *(each for each in _all_loggers(logging) if not _of_a_library(each[0]))]
+def _set_up(logging: Any, of_libraries: bool) -> list[tuple[str, Any]]:
+    """The loggers that are not as they were made, by name: libraries', or the program's."""
+    known = list(logging.root.manager.loggerDict.items())
+    found = [
+        (name, each)
+        for name, each in known
+        if isinstance(each, logging.Logger)
+        and (each.level or each.disabled or not each.propagate or each.handlers or each.filters)
+    ]
+    return sorted(
+        (each for each in found if _of_a_library(each[0]) is of_libraries), key=operator.itemgetter(0)
+    )
 
 
-def _all_loggers(logging: Any) -> list[tuple[str, Any]]:
-    known = logging.root.manager.loggerDict
-    return [(name, known[name]) for name in sorted(known) if isinstance(known[name], logging.Logger)]
-
-
-def _library_levels() -> tuple[tuple[str, int, bool, bool], ...]:
+def _library_levels() -> bytes:
     """Level and flags of libraries' loggers that are not as they were made, as far as the libraries are imported."""
     logging = sys.modules.get("logging")
-    made = _all_loggers(logging) if logging else []
-    rows = ((name, each.level, each.disabled, each.propagate) for name, each in made)
-    return tuple(row for row in rows if row != unchanged_logger(row[0])[:4] and _of_a_library(row[0]))
+    made = _set_up(logging, of_libraries=True) if logging else []
+    return marshal.dumps([(name, each.level, each.disabled, each.propagate) for name, each in made], 2)
 
 
-def _set_library_levels(rows: tuple[tuple[str, int, bool, bool], ...]) -> None:
+def _set_library_levels(rows: bytes) -> None:
     import logging
 
-    unchanged = {row[0]: unchanged_logger(row[0])[:4] for row in _library_levels()}
-    for name, level, disabled, propagate in {**unchanged, **{row[0]: row for row in rows}}.values():
+    unchanged = {row[0]: unchanged_logger(row[0])[:4] for row in marshal.loads(_library_levels())}
+    for name, level, disabled, propagate in {
+        **unchanged,
+        **{row[0]: row for row in marshal.loads(rows)},
+    }.values():
         logger = logging.getLogger(name)
         logger.setLevel(level)
         logger.disabled, logger.propagate = disabled, propagate
@@ -160,10 +167,9 @@ def _set_library_levels(rows: tuple[tuple[str, int, bool, bool], ...]) -> None:
 def _of_a_library(name: str) -> bool:
     """Whether a logger is named as a library's modules are: what those set up, they set up in any process."""
     module = sys.modules.get(name.partition(".")[0])
-    folders = [*getattr(module, "__path__", ())]  # of a package without a file
-    return name in OF_NOTEBOOKS or is_installed(
-        str(getattr(module, "__file__", None) or (folders[0] if folders else ""))
-    )
+    # A package may be without a file.
+    place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+    return name in OF_NOTEBOOKS or is_installed(str(place))
 
 
 @functools.cache
@@ -202,7 +208,7 @@ def _set_loggers(state: tuple[Any, ...]) -> None:
 
     disable, rows = state
     wanted = {row[0]: row for row in rows}
-    for name in {*wanted, *(name for name, _ in _named_loggers(logging))}:
+    for name in {*wanted, "", *(name for name, _ in _set_up(logging, of_libraries=False))}:
         logger = logging.getLogger(name or None)
         row = wanted.get(name) or unchanged_logger(name)
         _, level, logger.disabled, logger.propagate, handlers, filters = row
