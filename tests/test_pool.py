@@ -295,3 +295,43 @@ def test_nobody_reads_what_is_printed(flor: Flor) -> None:
     _, errors = running.process.communicate(timeout=60)
     assert running.process.returncode in (-signal.SIGPIPE, 0)
     assert "Traceback" not in errors
+
+
+GRAPHS = """
+import time
+
+import torch
+
+w = torch.ones((), dtype=torch.float64, requires_grad=True)
+for epoch in range(4):
+    terms, losses = [], []
+    for step in range(4):
+        time.sleep(0.01)
+        terms.append(w * step)
+    for term in terms:
+        time.sleep(0.01)
+        losses.append(2 * term)
+    total = sum(losses)
+    total.backward()
+    w.data -= w.grad / 32
+    w.grad = None
+"""
+
+
+def test_one_process_that_has_to_begin_again_leaves_out_what_several_have_printed(flor: Flor) -> None:
+    """They give up at one loop's graph, and one process at another's: no line is lost, none comes twice.
+
+    The total is 12 w, so that w loses 12/32 in each epoch: 12, 12 - 4.5, 12 - 9, ...
+    """
+    pytest.importorskip("torch")
+    flor.write("train.py", GRAPHS)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    flor.write("train.py", GRAPHS.replace("    total.b", "    print('@@', epoch, total.item())\n    total.b"))
+    done = replay(flor, workers=2)
+    said = done.stderr.splitlines()
+    assert done.stdout == "".join(f"@@ {epoch} {12 - 4.5 * epoch}\n" for epoch in range(4))
+    assert [line.partition(" (")[0] for line in said] == [
+        "florhook: one process replays this",
+        "florhook: a checkpoint cannot be used",
+    ]
+    assert done.returncode == 0

@@ -11,6 +11,7 @@ import csv
 import dataclasses
 import enum
 import functools
+import gc
 import hashlib
 import io
 import itertools
@@ -455,6 +456,31 @@ def test_weak_references() -> None:
     assert state["dead"]() is None
     assert (dict(values), list(members)) == ({"a": target, "b": other}, [other])
     assert keys[other]() is other
+
+
+def test_weak_references_to_methods() -> None:
+    """As matplotlib keeps who is to be called: the restored object's method, until that is gone, which is told once."""
+    target, told = Plain(), []  # type: ignore[var-annotated]
+    heard = {weakref.WeakMethod(target.method): 1}
+
+    def change(s: dict[str, Any]) -> None:
+        other = s["other"] = Plain()
+        heard[weakref.WeakMethod(other.method, told.append)] = 2
+        s["dead"] = weakref.WeakMethod(Plain().method)
+
+    def spoil(s: dict[str, Any]) -> None:
+        heard.clear()
+        told.append("spoilt")
+        s["other"] = s["dead"] = None
+
+    state = round_trip({"t": target, "heard": heard, "told": told}, change, spoil)
+    first, second = heard
+    assert first() == target.method
+    assert second() == state["other"].method
+    assert (heard[weakref.WeakMethod(state["other"].method)], state["dead"](), told) == (2, None, [])
+    del state["other"]
+    gc.collect()
+    assert [each() for each in told] == [None]
 
 
 def test_random_generators_go_on_as_recorded() -> None:

@@ -204,9 +204,7 @@ def run_until_done(
             return attempt, 1
         forget_lines(attempt)
         avoid += attempt.report["again"]
-        already = {
-            name: max(count, already.get(name, 0)) for name, count in attempt.report["printed"].items()
-        }
+        already = _printed_by_both(already, attempt.report["printed"])
         if attempt.report.get("reason"):
             sys.stderr.write(
                 f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n"
@@ -250,6 +248,18 @@ def _report(lines: Iterable[bytes], display: Display) -> dict[str, Any]:
             return message
         display.ran(0, message["ran"])
     return {}
+
+
+def _printed_by_both(already: dict[str, int], printed: dict[str, int]) -> dict[str, int]:
+    """What the next attempt leaves out: what the attempts before had printed `already`, and the last one.
+
+    What several processes have printed is counted in bytes, what one has in its own pieces. An attempt that came to the
+    end of those bytes has them among its pieces; one that did not has printed nothing.
+    """
+    if printed["left_out"]:
+        return already
+    before = {**already, "left_out": 0}
+    return {name: max(count, before.get(name, 0)) for name, count in printed.items()}
 
 
 def _place_in_stdin() -> int | None:

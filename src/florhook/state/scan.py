@@ -606,6 +606,15 @@ def _reduce_weak_reference(obj: weakref.ref[Any]) -> Any:
     return weakref.ref, (target,) if callback is None else (target, callback)
 
 
+def _reduce_weak_method(obj: weakref.WeakMethod[Any]) -> Any:
+    method = obj()
+    if method is None:
+        return _dead_method, ()
+    wrapper: Any = obj.__callback__  # Python's own, around the one that it was given
+    callback = wrapper.__closure__[wrapper.__code__.co_freevars.index("callback")].cell_contents
+    return weakref.WeakMethod, (method,) if callback is None else (method, callback)
+
+
 def _reduce_weak_proxy(obj: Any) -> Any:
     try:
         # Everything asked of a proxy is asked of its target, so that a bound method tells who that is.
@@ -631,11 +640,16 @@ def _reduce_wrapper(obj: Any) -> Any:
 
 
 class _Gone:
-    pass
+    def method(self) -> None:
+        """For what refers to a method of something that is gone."""
 
 
 def _dead_reference() -> weakref.ref[Any]:
     return weakref.ref(_Gone())
+
+
+def _dead_method() -> weakref.WeakMethod[Any]:
+    return weakref.WeakMethod(_Gone().method)
 
 
 SPECIAL.update(
@@ -643,6 +657,7 @@ SPECIAL.update(
         types.ModuleType: _reduce_module,
         types.MethodType: _reduce_method,
         weakref.ref: _reduce_weak_reference,
+        weakref.WeakMethod: _reduce_weak_method,
         weakref.ProxyType: _reduce_weak_proxy,
         weakref.CallableProxyType: _reduce_weak_proxy,
         types.CodeType: _reduce_code,

@@ -695,7 +695,7 @@ PLAIN: Iterable[type] = (
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), tuple, range,
     slice, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
     types.ModuleType, types.MethodType, types.BuiltinFunctionType, types.CodeType,
-    weakref.ref, weakref.ProxyType, weakref.CallableProxyType,
+    weakref.ref, weakref.WeakMethod, weakref.ProxyType, weakref.CallableProxyType,
     types.GenericAlias, types.MethodDescriptorType, types.WrapperDescriptorType,
     property, staticmethod, classmethod,
 )  # fmt: skip

@@ -150,4 +150,5 @@ def _reference(base: Any, obj: weakref.ref[Any], name: Callable[[Any], str]) -> 
 _LOOKS: dict[type, Callable[[Any, Any, Callable[[Any], str]], list[str]]] = {
     collections.OrderedDict: _pairs, dict: _pairs, list: _items, tuple: _items, collections.deque: _items,
     set: _members, frozenset: _members, types.MethodType: _method, weakref.ref: _reference,
+    weakref.WeakMethod: _reference,
 }  # fmt: skip
