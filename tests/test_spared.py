@@ -58,3 +58,33 @@ def test_it_comes_when_it_is_needed(flor: Flor) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(stats.read_text())
     assert (figures["diverged"], figures["iterations_skipped"]) == (0, 15)
+
+
+BEFORE_A_STEP = """
+import time
+import torch
+
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+names = (name for name in ("a", "b"))
+next(names)  # no checkpoint holds where it stands
+for epoch in range(2):
+    total = 0
+    for part in range(4):
+        time.sleep(0.03)
+        total += part
+    net(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_its_import_sets_is_no_difference(flor: Flor) -> None:
+    """The variable with the folder of its cache: it is there in the run, and not before the replay runs a step."""
+    path = flor.write("train.py", BEFORE_A_STEP)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    path.write_text(BEFORE_A_STEP.replace("        total +=", "        print('@@', epoch, part)\n        total +="))
+    stats = flor.folder / "stats.json"
+    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
+    assert done.stdout == "".join(f"@@ {epoch} {part}\n" for epoch in range(2) for part in range(4))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(stats.read_text())["verified"] > 0
