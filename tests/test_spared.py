@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import types
 
 import pytest
 from conftest import Flor
+
+from florhook.runtime import roots
 
 pytestmark = pytest.mark.needs_torch
 
@@ -60,31 +66,27 @@ def test_it_comes_when_it_is_needed(flor: Flor) -> None:
     assert (figures["diverged"], figures["iterations_skipped"]) == (0, 15)
 
 
-BEFORE_A_STEP = """
-import time
-import torch
-
-net = torch.nn.Linear(4, 1)
-optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
-names = (name for name in ("a", "b"))
-next(names)  # no checkpoint holds where it stands
-for epoch in range(2):
-    total = 0
-    for part in range(4):
-        time.sleep(0.03)
-        total += part
-    net(torch.ones(1, 4)).sum().backward()
-    optimizer.step()
-"""
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def test_what_its_import_sets_is_no_difference(flor: Flor) -> None:
-    """The variable with the folder of its cache: it is there in the run, and not before the replay runs a step."""
-    path = flor.write("train.py", BEFORE_A_STEP)
-    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
-    path.write_text(BEFORE_A_STEP.replace("        total +=", "        print('@@', epoch, part)\n        total +="))
-    stats = flor.folder / "stats.json"
-    done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
-    assert done.stdout == "".join(f"@@ {epoch} {part}\n" for epoch in range(2) for part in range(4))
-    assert done.returncode == 0, done.stderr
-    assert json.loads(stats.read_text())["verified"] > 0
+def test_what_its_import_sets_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable with the folder of its cache, unless somebody else has chosen that."""
+    place = types.SimpleNamespace(default_cache_dir=lambda: "/somewhere/cache")
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.cache_dir_utils", place)  # type: ignore[arg-type]
+    monkeypatch.delenv(CACHE, raising=False)
+    process = roots._Process()
+    monkeypatch.setenv(CACHE, "/somewhere/cache")
+    assert process.read()[0] == ()
+    monkeypatch.setenv(CACHE, "/elsewhere")
+    assert process.read()[0] == ((CACHE, "/elsewhere"),)
+
+
+def test_its_import_sets_that_and_nothing_else() -> None:
+    """As torch does it now."""
+    asked = "import os, torch; b = dict(os.environ); import torch._dynamo, torch._inductor.runtime.cache_dir_utils as c"
+    shown = "print({k: v == c.default_cache_dir() for k, v in os.environ.items() if b.get(k) != v})"
+    environment = {name: value for name, value in os.environ.items() if name != CACHE}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{asked}; {shown}"], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout in ("{}\n", f"{{'{CACHE}': True}}\n"), done.stderr

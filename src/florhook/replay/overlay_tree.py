@@ -367,7 +367,6 @@ class Tree:
             if _lexists(path):
                 self.make_parents(path)
 
-
     def put_away(self, folder: str) -> None:
         """Drop a folder of the overlay's; it is there again once somebody who knows its path writes into it."""
         with self.paused():

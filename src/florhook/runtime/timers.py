@@ -20,7 +20,9 @@ from ..state.kinds.attributes import getattr_dict
 _LAST_ATTRIBUTE = re.compile(r"\.(\w+)(?:\[-?\d+\])*$")  # of a path: its value, or a number in its list
 
 
-def is_taken_time(path: str, was: Any, now: Any, objects: Iterable[Any], user_modules: Collection[str]) -> bool:
+def is_taken_time(
+    path: str, was: Any, now: Any, objects: Iterable[Any], user_modules: Collection[str]
+) -> bool:
     """Whether a path leads to a time, by the classes of all `objects` that have an attribute of that name."""
     named = _LAST_ATTRIBUTE.search(path)
     if named is None or not all(type(value) in (int, float) for value in (was, now)):
