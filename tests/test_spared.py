@@ -72,7 +72,7 @@ CACHE = "TORCHINDUCTOR_CACHE_DIR"
 def test_what_its_import_sets_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable with the folder of its cache, unless somebody else has chosen that."""
     place = types.SimpleNamespace(default_cache_dir=lambda: "/somewhere/cache")
-    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.cache_dir_utils", place)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.cache_dir_utils", place)
     monkeypatch.delenv(CACHE, raising=False)
     process = roots._Process()
     monkeypatch.setenv(CACHE, "/somewhere/cache")
