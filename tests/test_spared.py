@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import types
 
 import pytest
 from conftest import Flor
+
+from florhook.runtime import roots
 
 pytestmark = pytest.mark.needs_torch
 
@@ -58,3 +64,29 @@ def test_it_comes_when_it_is_needed(flor: Flor) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(stats.read_text())
     assert (figures["diverged"], figures["iterations_skipped"]) == (0, 15)
+
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def test_what_its_import_sets_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable with the folder of its cache, unless somebody else has chosen that."""
+    place = types.SimpleNamespace(default_cache_dir=lambda: "/somewhere/cache")
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.cache_dir_utils", place)
+    monkeypatch.delenv(CACHE, raising=False)
+    process = roots._Process()
+    monkeypatch.setenv(CACHE, "/somewhere/cache")
+    assert process.read()[0] == ()
+    monkeypatch.setenv(CACHE, "/elsewhere")
+    assert process.read()[0] == ((CACHE, "/elsewhere"),)
+
+
+def test_its_import_sets_that_and_nothing_else() -> None:
+    """As torch does it now."""
+    asked = "import os, torch; b = dict(os.environ); import torch._dynamo, torch._inductor.runtime.cache_dir_utils as c"
+    shown = "print({k: v == c.default_cache_dir() for k, v in os.environ.items() if b.get(k) != v})"
+    environment = {name: value for name, value in os.environ.items() if name != CACHE}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{asked}; {shown}"], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout in ("{}\n", f"{{'{CACHE}': True}}\n"), done.stderr

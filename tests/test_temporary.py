@@ -185,3 +185,31 @@ def test_a_log_in_a_folder_that_is_named_by_the_clock(flor: Flor, condition: str
     sizes = [1, 3, 6, 10]
     wanted = [f"{epoch} {sizes[epoch]} True" for epoch in range(4) if eval(condition, {"epoch": epoch})]
     assert (done.returncode, done.stdout.splitlines()) == (0, wanted), done.stderr
+
+
+HELD = """
+import atexit, os, time
+
+def end(folder):
+    with open(f"{folder}/end.txt", "a") as file:
+        file.write("end")
+
+run = f"runs/{time.time_ns()}"
+os.makedirs(run)
+atexit.register(end, run)
+for epoch in range(4):
+    time.sleep(0.03)
+"""
+
+
+def test_a_folder_that_is_named_by_the_clock_can_be_written_to_by_who_holds_its_name(flor: Flor) -> None:
+    """No restore reaches what `atexit` or a library's thread holds: the name is the replay's own there."""
+    flor.write("train.py", HELD)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    made = [path.name for path in (flor.folder / "runs").iterdir()]
+    probed = HELD + "    print(epoch, os.listdir('runs') == [os.path.basename(run)])\n"
+    flor.write("train.py", probed.replace('write("end")', 'write("end")\n        print(file.tell())'))
+    done = flor("train.py", FLOR_MODE="replay")
+    wanted = [*(f"{epoch} True" for epoch in range(4)), "3"]
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, wanted, "")
+    assert [path.name for path in (flor.folder / "runs").iterdir()] == made

@@ -93,6 +93,10 @@ class Overlay:
         """Drop the overlay's version of a file, or of a folder and all in it: reads see the real one again."""
         self._tree.forget(self._tree.find(os.fspath(path), None, follow=False).path)
 
+    def put_away(self, folder: str) -> None:
+        """Drop the overlay's version of a folder, until somebody writes into it by its path."""
+        self._tree.put_away(folder)
+
     def readable(self, path: str | os.PathLike[str]) -> str:
         """The real path of what the program would read, for code that bypasses Python's file functions."""
         return str(self._operations.readable(os.fspath(path)))

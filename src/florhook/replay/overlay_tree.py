@@ -73,6 +73,7 @@ class Tree:
         self._canonical: dict[str, tuple[str, bool]] = {}
         self._spare = self.root + "/spare"
         self._numbers = itertools.count()
+        self._put_away: set[str] = set()
         self.untouched = _installed_packages()
         for folder in (self.root, self.files, self._spare):
             os.makedirs(folder, exist_ok=True)
@@ -239,7 +240,11 @@ class Tree:
 
     def parent(self, path: str) -> Place:
         """Where the folder of a canonical path lies; what the kernel would raise if it is none."""
-        parent = self.locate(os.path.dirname(path))
+        folder = os.path.dirname(path)
+        parent = self.locate(folder)
+        if folder in self._put_away and self.stat(parent) is None:
+            self.make_parents(path)
+            parent = self.locate(folder)
         info = self.stat(parent)
         if info is None:
             self.parent(parent.path)
@@ -361,6 +366,13 @@ class Tree:
                 self._journal.add(SHOW, marked)
             if _lexists(path):
                 self.make_parents(path)
+
+    def put_away(self, folder: str) -> None:
+        """Drop a folder of the overlay's; it is there again once somebody who knows its path writes into it."""
+        with self.paused():
+            upper = self.upper(folder)
+            self._put_away.update(folder + each[len(upper) :] for each, _, _ in os.walk(upper))
+        self.forget(folder)
 
 
 def _installed_packages() -> tuple[str, ...]:

@@ -35,6 +35,7 @@ CONTAINERS = (list, tuple, dict, set)
 
 # How variables begin that are ours, or hold the address of the process of wandb's.
 OF_A_PROCESS = ("FLOR", "WANDB_SERVICE")
+CACHE_OF_COMPILER = "TORCHINDUCTOR_CACHE_DIR"  # its import sets it, which a replay may do without
 
 
 def roots(program: Program, frame: FrameType, cells: Callable[[], Any] | None, iterable: Any) -> list[Root]:
@@ -67,6 +68,7 @@ class _Process:
         now = dict(os.environ)
         names = sorted(name for name in {*now, *self.variables} if not name.startswith(OF_A_PROCESS))
         changed = tuple((n, now.get(n)) for n in names if now.get(n) != self.variables.get(n))
+        changed = tuple(each for each in changed if not _is_the_compilers(*each))
         return changed, os.path.relpath(os.getcwd(), self.folder), gc.isenabled(), self._limit()
 
     def _limit(self) -> int | None:
@@ -83,6 +85,13 @@ class _Process:
         os.chdir(os.path.join(self.folder, folder))
         (gc.enable if collecting else gc.disable)()
         frames.set_recursion_limit(self.recursion if limit is None else limit)
+
+
+def _is_the_compilers(name: str, value: str | None) -> bool:
+    """Whether torch's compiler has set a variable to its default, as it does when it is imported."""
+    place: Any = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    default = getattr(place, "default_cache_dir", None) if name == CACHE_OF_COMPILER else None
+    return default is not None and value == os.path.abspath(default())
 
 
 def _set_variable(name: str, value: str | None) -> None:

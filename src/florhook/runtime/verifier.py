@@ -27,6 +27,7 @@ from .digests import Digests, Name
 from .library import ATTRIBUTE
 from .program import Program
 from .threads import running_threads
+from .timers import is_taken_time
 
 EXIT = -1
 MOST_DIFFERENCES = 5
@@ -159,7 +160,13 @@ class Verifier:
         counting = [
             each
             for each in found
-            if not (self.readings.are_both(each.was, each.now) or TAKEN_TIMES.search(each.path))
+            if not (
+                self.readings.are_both(each.was, each.now)
+                or TAKEN_TIMES.search(each.path)
+                or is_taken_time(
+                    each.path, each.was, each.now, addresses.scan.objects, self.program.user_modules
+                )
+            )
         ]
         for each in found:
             if not counting and each.path not in self.clock and len(self.clock) < MOST_DIFFERENCES:
