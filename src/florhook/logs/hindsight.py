@@ -57,6 +57,7 @@ class Printed:
     live: int = 0  # characters of the program's own output, where that cannot be taken from the record
     left_out: int = 0  # bytes that are still to be left out, since several processes have printed them
     digest: int = 0  # of these
+    torn: int = 0  # whether what several processes had printed is not what one prints
 
 
 class _Standard(io.FileIO):
@@ -92,7 +93,9 @@ class ReplayOutput:
         self.hindsight = Hindsight()
         self.everything, self.recorded, self.asked_for = everything, recorded, asked_for
         self.already = already
-        self.printed = Printed(recorded=already.recorded, left_out=already.left_out, digest=already.digest)
+        self.printed = Printed(
+            recorded=already.recorded, left_out=already.left_out, digest=already.digest, torn=already.torn
+        )
         self._left_out = xxhash.xxh3_128()
         self.position = 0  # in the recorded output
         self.ending = False  # nobody flushes any more
@@ -104,7 +107,6 @@ class ReplayOutput:
         self.lock = threading.RLock()  # what is printed is counted before anybody reads the count
         self.descriptor = high_copy(1) if descriptor is None else descriptor
         self._out: io.BufferedIOBase = io.BufferedWriter(_Standard(self.descriptor, "w"))
-        self.torn = False  # what several processes had printed is not what this one prints
         self._encoding, self._errors = "utf-8", "strict"
         self._by_line = self._at_once = False
 
@@ -240,7 +242,7 @@ class ReplayOutput:
         self._left_out.update(data[:count])
         self.printed.left_out = max(0, count - len(data))
         if not self.printed.left_out and self._left_out.intdigest() != self.printed.digest:
-            self.torn = True
+            self.printed.torn = 1
         return data[count:]
 
     def restored(self, out: int) -> None:

@@ -204,9 +204,7 @@ def run_until_done(
             return attempt, 1
         forget_lines(attempt)
         avoid += attempt.report["again"]
-        already = {
-            name: max(count, already.get(name, 0)) for name, count in attempt.report["printed"].items()
-        }
+        already = _printed_by_now(already, attempt.report["printed"])
         if attempt.report.get("reason"):
             sys.stderr.write(
                 f"florhook: a checkpoint cannot be used ({attempt.report['reason']}); running such loops in full\n"
@@ -214,6 +212,14 @@ def run_until_done(
     raise RefusedError(
         "too many checkpoints of this run cannot be used; replay with --force, or record again"
     )
+
+
+def _printed_by_now(before: dict[str, int], attempt: dict[str, int]) -> dict[str, int]:
+    """What the next attempt leaves out, by what the last one had to leave out and how far it came."""
+    if attempt["left_out"]:
+        return before  # it only came to what several processes had printed, and printed nothing itself
+    counts = {name: max(count, before.get(name, 0)) for name, count in attempt.items()}
+    return {**counts, "left_out": 0, "digest": 0}
 
 
 def _run_worker(
