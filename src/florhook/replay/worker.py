@@ -403,7 +403,7 @@ def _opened(store: Store, run: RunRow, own: RunRow) -> list[FileRow]:
 
 def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
     verifier = replayer.verifier
-    torn = [TORN] if output.torn else []
+    torn = [TORN] if output.printed.torn else []
     return {
         "printed": asdict(output.printed),
         "output_difference": output.difference,
@@ -413,11 +413,12 @@ def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
         "blocks_skipped": replayer.blocks_skipped,
         "jumps": replayer.jumps,
         "verified": verifier.verified,
-        "diverged": verifier.diverged + output.torn,
+        "diverged": verifier.diverged + output.printed.torn,
         "unverified": len(verifier.unverified),
         "restore_s": replayer.restore_s,
         "differences": [*torn, *verifier.differences],
         "reasons": verifier.unverified,
         "clock": verifier.clock,
+        "moved": verifier.moved,
         "notes": replayer.notes,
     }
