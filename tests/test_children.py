@@ -105,3 +105,35 @@ def test_workers_of_a_data_loader_are_no_children_of_that_sort(flor: Flor) -> No
     again = flor("main.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
     assert (again.stdout, again.stderr) == ("@@ 0 15.0\n@@ 1 30.0\n@@ 2 45.0\n", "")
     assert json.loads(stats.read_text())["iterations_skipped"] == 9
+
+
+def test_workers_that_stay_run_what_a_probe_stands_in(flor: Flor) -> None:
+    """They start in the first pass only, and a probe in what they run is asked for in all passes."""
+    pytest.importorskip("torch")
+    source = """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+
+
+        class Squares(Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                value = index * index
+                return torch.tensor(value)
+
+
+        loader = DataLoader(Squares(), 2, num_workers=1, persistent_workers=True)
+        total = 0
+        for epoch in range(3):
+            for part in loader:
+                total += int(part.sum())
+        print(total)
+    """
+    flor.write("main.py", source)
+    assert flor("main.py", FLOR_EPSILON="inf").stdout == "42\n"
+    probe = "                print('@@', index, value, flush=True)\n                return torch"
+    flor.write("main.py", source.replace("                return torch", probe))
+    again = flor("main.py", FLOR_MODE="replay")
+    assert again.stdout == "@@ 0 0\n@@ 1 1\n@@ 2 4\n@@ 3 9\n" * 3, again.stderr

@@ -335,3 +335,39 @@ def test_one_process_that_has_to_begin_again_leaves_out_what_several_have_printe
         "florhook: a checkpoint cannot be used",
     ]
     assert done.returncode == 0
+
+
+PENS = """
+import csv
+import io
+
+total = 0
+for epoch in range(6):
+    for step in range(4):
+        page = io.StringIO()
+        pen = csv.writer(page)
+        total += sum(range(20000)) % 7 + epoch
+    pen.writerow([total])
+    for day in range(4):
+        sheet = io.StringIO()
+        quill = csv.writer(sheet)
+        total += sum(range(20000)) % 5 + epoch
+    quill.writerow([total])
+"""
+
+
+def test_what_several_have_printed_is_left_out_once(flor: Flor) -> None:
+    """Workers print a line and meet one loop that they cannot restore; one process then meets another.
+
+    sum(range(20000)) is a multiple of 7 and of 5, so that each epoch adds 8 times its number.
+    """
+    flor.write("train.py", PENS)
+    assert flor("train.py", FLOR_EPSILON="inf").returncode == 0
+    probed = PENS.replace("    for step", "    print('@@', epoch, total)\n    for step")
+    flor.write("train.py", probed + "    print('@@ end', epoch, total)\n")
+    done = replay(flor, workers=2)
+    total = [4 * epoch * (epoch - 1) for epoch in range(7)]
+    wanted = "".join(f"@@ {epoch} {total[epoch]}\n@@ end {epoch} {total[epoch + 1]}\n" for epoch in range(6))
+    assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+    assert "one process replays this" in done.stderr
+    assert "a checkpoint cannot be used" in done.stderr

@@ -17,6 +17,7 @@ import mmap
 import multiprocessing
 import multiprocessing.pool
 import pickle
+import queue
 import socket
 import subprocess
 import sys
@@ -30,11 +31,12 @@ from typing import Any
 
 import pytest
 from conftest import Flor
-from test_state import Keyed, Plain, Session, carried, round_trip
+from test_state import Here, Keyed, Plain, Session, carried, round_trip
 
 from florhook.state.kinds import settings as worlds
 from florhook.state.kinds.base import Missing
 from florhook.state.restore import CannotRestoreError
+from florhook.state.scan import Root, Scan
 
 np = pytest.importorskip("numpy")
 
@@ -912,3 +914,77 @@ def test_shared_libraries_are_those_of_the_process(flor: Flor) -> None:
     done = flor("train.py", FLOR_MODE="replay", FLOR_STATS="stats.json")
     assert (done.returncode, done.stdout, done.stderr) == (0, "@@ 10 8 9\n", "")
     assert json.loads((flor.folder / "stats.json").read_text())["iterations_skipped"] == 4
+
+
+def test_simple_queues_keep_their_order() -> None:
+    """Of one that was taken from, and of one that holds a list alone."""
+    taken, single = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+    shared = [1, 2]
+
+    def change(state: dict[str, Any]) -> None:
+        for item in ("a", shared, None, 4):
+            taken.put(item)
+        assert taken.get() == "a"
+        single.put(shared)
+
+    def spoil(state: dict[str, Any]) -> None:
+        taken.get()
+        taken.put(5)
+        single.get()
+        shared.append(3)
+
+    state = round_trip({"taken": taken, "single": single, "shared": shared}, change, spoil)
+    assert state["taken"] is taken
+    items = [taken.get_nowait() for _ in range(taken.qsize())]
+    assert items == [[1, 2], None, 4]
+    assert items[0] is single.get_nowait() is shared
+
+
+def test_code_is_the_same_however_often_it_is_referred_to() -> None:
+    """The marshal format tells parts with several references apart, and names that are interned."""
+    code = compile("for z in range(3):\n    made.append(z * number)", "<made>", "exec")
+    session = Session({"code": code})
+    before = session.bytes()
+    names = [code.co_names, code.co_consts, *code.co_names]  # more references than before
+    same = session.bytes() == before
+    assert same
+    assert names
+    made: list[int] = []
+    session.restore(session.capture())
+    exec(session.state["code"], {"made": made, "number": 5})
+    assert made == [0, 5, 10]
+
+
+def test_kept_log_records_differ_in_what_was_said_only() -> None:
+    """Times and the numbers of process and thread come back, in their places, and are not compared."""
+    record = logging.LogRecord("name", logging.INFO, "a.py", 3, "said %d", (7,), None)
+    record.process, record.created = 123, 1.5
+    session = Session({"record": record})
+    kept, wanted, order = session.capture(), session.bytes(), list(vars(record))
+    record.process, record.created, record.msecs = 456, 2.5, 0.25
+    same = session.bytes() == wanted
+    assert same
+    record.args = (8,)
+    same = session.bytes() == wanted
+    assert not same
+    session.restore(kept)
+    assert (record.process, record.created, record.getMessage()) == (123, 1.5, "said 7")
+    assert list(vars(record)) == order
+
+
+def test_a_view_that_only_a_replay_holds_shows_nothing() -> None:
+    """What no view of the program's shows of an array is no state, though the replay still has another view of it."""
+
+    def rows() -> list[Any]:
+        return list(np.arange(200.0).reshape(2, 100).copy())
+
+    replayed, recorded = {"rows": rows()}, {"rows": rows()}
+    session = Session(replayed)
+    session.live.release()
+    del replayed["rows"][0], recorded["rows"][0]
+    here = Here()
+    roots = [Root(("global", "rows"), recorded["rows"])]
+    plain = Scan(here, roots)
+    now = Scan(here, [Root(("global", "rows"), replayed["rows"])])
+    assert [leaf.view.tobytes() for leaf in now.leaves] == [leaf.view.tobytes() for leaf in plain.leaves]
+    assert now.leaves[0].view.tobytes()[:800] == bytes(800)

@@ -33,6 +33,24 @@ SPARSE: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def test_the_first_optimizer_of_a_class_may_come_from_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `__init__` wraps the class's `step`, which a scheduler that is made after the restore then wraps again."""
+    kind = torch.optim.Rprop
+    step = kind.step
+    plain = step.__wrapped__ if getattr(step, "hooked", False) else step
+    monkeypatch.setattr(kind, "step", plain)
+    session = Session({"opt": None, "net": torch.nn.Linear(2, 1)})
+    net = session.state["net"]
+    session.state["opt"] = kind(net.parameters(), lr=0.1)
+    assert getattr(kind.step, "hooked", False)
+    kept = session.capture()
+    monkeypatch.setattr(kind, "step", plain)  # as in a process that has made none
+    session.state["opt"] = None
+    session.restore(kept)
+    assert getattr(kind.step, "hooked", False)
+    assert session.state["opt"].param_groups[0]["params"][0] is net.weight
+
+
 @pytest.mark.parametrize("layout", SPARSE)
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_sparse_tensors(layout: str) -> None:

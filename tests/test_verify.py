@@ -59,7 +59,7 @@ def test_a_replay_that_agrees_says_so(flor: Flor) -> None:
     assert (figures["verified"], figures["diverged"], figures["unverified"]) == (7, 0, 0)
 
 
-@pytest.mark.parametrize("source", ["time.time() % 1", "os.urandom(1)[0] / 256"])
+@pytest.mark.parametrize("source", ["time.time() % 1", "int.from_bytes(os.urandom(6), 'big') / 2**48"])
 def test_what_no_replay_can_know_is_named(source: str, flor: Flor) -> None:
     """Variable, iteration, both values and their distance; exit code 4; later epochs start from the recorded state."""
     done, figures = replayed(flor, f"weights[1] += {source} if epoch == 2 else 1")

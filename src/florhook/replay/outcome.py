@@ -23,6 +23,7 @@ UNCOUNTED = (
     "differences",
     "reasons",
     "clock",
+    "moved",
     "notes",
     "printed",
     "ended",
@@ -64,6 +65,10 @@ def say_what_happened(attempt: Attempt, edits: Edits, run: RunRow) -> dict[str, 
     for path in attempt.report.get("clock", []):
         sys.stderr.write(
             f"florhook: {path} holds a time of the clock: where it was read again, it is this replay's\n"
+        )
+    for path in attempt.report.get("moved", []):
+        sys.stderr.write(
+            f"florhook: {path} holds a path or a line number: where it was computed again, it is this replay's\n"
         )
     if attempt.report.get("ended") and run.exit_code == 0:
         sys.stderr.write(
@@ -118,6 +123,7 @@ def _findings(attempt: Attempt, edits: Edits, stats: Mapping[str, Any]) -> dict[
         "reasons": [list(pair) for pair in Counter(report.get("reasons", [])).most_common(MOST_KEPT)],
         "notes": report.get("notes", [])[:MOST_KEPT],
         "clock": report.get("clock", [])[:MOST_KEPT],
+        "moved": report.get("moved", [])[:MOST_KEPT],
         "forced": [f"{os.path.basename(each.path)}:{each.line}: {each.reason}" for each in edits.refusals],
     }
 

@@ -28,7 +28,7 @@ from .share import KEPT, Part
 
 TICK = 0.02  # seconds between looks at what the worker of the first unfinished item prints
 MOST_DEATHS = 1  # of workers on one item
-LISTS = ("differences", "reasons", "clock", "notes")
+LISTS = ("differences", "reasons", "clock", "moved", "notes")
 COUNTS = (
     "iterations_executed",
     "iterations_left_early",

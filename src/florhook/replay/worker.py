@@ -419,5 +419,6 @@ def _figures(replayer: Replayer, output: ReplayOutput) -> dict[str, Any]:
         "differences": [*torn, *verifier.differences],
         "reasons": verifier.unverified,
         "clock": verifier.clock,
+        "moved": verifier.moved,
         "notes": replayer.notes,
     }

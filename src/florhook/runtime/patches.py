@@ -24,6 +24,7 @@ def patches(program: Program) -> dict[str, Callable[[], None]]:
         "bdb": _keep_out,
         "numba.core.bytecode": functools.partial(_compile_as_written, program),
         "torch": compiled.torch_is_there,
+        "torch.utils.data.dataloader": functools.partial(_note_workers, program),
         **dict.fromkeys(BY_VALUE, probes.expect_foreign_code),
     }
 
@@ -64,6 +65,25 @@ def _runs_for_us(frame: FrameType) -> bool:
 
 def _name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
+
+
+# torch's DataLoader: workers that stay start once, and are given more work without anybody seeing them start ---
+
+
+def _note_workers(program: Program) -> None:
+    """A pass over a DataLoader with persistent workers is as one that starts them: a probe may lie in what they run."""
+    loaders: Any = sys.modules["torch.utils.data.dataloader"]
+    iterator = getattr(loaders, "_MultiProcessingDataLoaderIter", None)
+    reset = getattr(iterator, "_reset", None)
+    if iterator is None or reset is None:
+        return
+
+    @functools.wraps(reset)
+    def begins_again(self: Any, *arguments: Any, **options: Any) -> Any:
+        probes.marks[program.child_mark + 1][0] = True
+        return reset(self, *arguments, **options)
+
+    iterator._reset = begins_again
 
 
 # numba: it reads bytecode, and knows no module with calls like ours -------------------------------------------

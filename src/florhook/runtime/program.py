@@ -95,6 +95,10 @@ class Program:
             vars(module)["__flor__"] = probes
         return code
 
+    def recorded_lines(self, line: int) -> set[int]:
+        """Which lines a line of now was in the record, by what was added above it in each of the modules."""
+        return {line - sum(each < line for each in lines) for lines in self._added_lines.values()}
+
     def _next_ids(self) -> tuple[int, int, int]:
         """Of sites, marks and statements."""
         return len(self.sites), probes.reserve_marks(0), probes.reserve_flags(0)

@@ -23,6 +23,7 @@ from ..hook.sites import FOR, STATEMENT, WHILE
 from ..replay.plan import EXIT, Question, Step, steps_for, value_or_number
 from ..replay.record import Loop, Record
 from ..replay.share import Share
+from ..replay.versions import moved_folder
 from ..state.iterators import iterator_in, replayed_outline
 from ..state.kinds.generators import closing
 from ..state.lazy import without_lazy
@@ -34,6 +35,7 @@ from . import compiled
 from .clock import Readings
 from .context import Context, Tracker, by_address, flow_of, labels_of
 from .digests import Digests
+from .moved import Moved
 from .positions import drive
 from .probes import UnknownLoopError
 from .program import Program
@@ -100,7 +102,8 @@ class Replayer(Tracker):
         self.in_main = 0  # iterations of main loops that have run
         self.left_early = 0  # iterations, after their last probe
         self.executed = self.skipped = self.blocks_skipped = self.jumps = 0
-        self.verifier = Verifier(program, record, Readings(*times_of(record)))
+        moved = Moved(moved_folder(record.run, os.getcwd()), program.recorded_lines)
+        self.verifier = Verifier(program, record, Readings(*times_of(record)), moved)
         self.ahead = {
             ctx for ctx, loop in record.loops.items() if loop.row.parent < 0
         }  # main loops still to come

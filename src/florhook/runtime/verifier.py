@@ -25,6 +25,7 @@ from .clock import Readings
 from .context import Context
 from .digests import Digests, Name
 from .library import ATTRIBUTE
+from .moved import Moved
 from .program import Program
 from .threads import running_threads
 from .timers import is_taken_time
@@ -43,12 +44,13 @@ WORLDS = {"random": "Python's random state", "numpy": "NumPy's random state", "t
 class Verifier:
     """Counts places that agree with the record and places that do not, and keeps what is to be said of them."""
 
-    def __init__(self, program: Program, record: Record, readings: Readings) -> None:
-        self.program, self.record, self.readings = program, record, readings
+    def __init__(self, program: Program, record: Record, readings: Readings, moved: Moved) -> None:
+        self.program, self.record, self.readings, self.places = program, record, readings, moved
         self.verified = self.diverged = 0
         self.differences: list[str] = []
         self.unverified: list[str] = []  # the reasons
         self.clock: list[str] = []  # variables that hold a reading of the clock
+        self.moved: list[str] = []  # those that name the folder of now or a line of now
         self._rest_until = 0.0
         self.restores = 0  # so far
         # By id and name: what an attribute held that only the replay had, and after how many restores.
@@ -157,6 +159,8 @@ class Verifier:
                 return None
             return Difference(name, None, None, "built or shared otherwise than in the run")
         found = [each for each in found if not addresses.are_both(each.was, each.now)]
+        moved = [each for each in found if self.places.are_both(each.path, each.was, each.now)]
+        found = [each for each in found if each not in moved]
         counting = [
             each
             for each in found
@@ -169,8 +173,11 @@ class Verifier:
             )
         ]
         for each in found:
-            if not counting and each.path not in self.clock and len(self.clock) < MOST_DIFFERENCES:
-                self.clock.append(each.path)
+            if not counting:
+                _note(self.clock, each.path)
+        for each in moved:
+            if not counting:
+                _note(self.moved, each.path)
         return counting[0] if counting else None
 
     def _comparison(self, scan: Scan, checkpoint: CheckpointRow, digests: Digests) -> Comparison:
@@ -192,6 +199,11 @@ class Verifier:
     def cannot(self, reason: str) -> None:
         """A stretch that cannot be compared with anything."""
         self.unverified.append(reason)
+
+
+def _note(kept: list[str], path: str) -> None:
+    if path not in kept and len(kept) < MOST_DIFFERENCES:
+        kept.append(path)
 
 
 class _Addresses:

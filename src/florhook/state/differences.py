@@ -21,7 +21,7 @@ from .restore import Unpickler
 
 GEOMETRY = 5  # parts of a strided tensor's place in its storage
 OF_ATTRIBUTES = (
-    "instance", "tqdm", "Logger", "rich task", "rich column", "rich drawing",
+    "instance", "tqdm", "Logger", "LogRecord", "rich task", "rich column", "rich drawing",
     "pandas object", "pandas.Index", "pandas dtype", "pandas block manager", "pandas block", "pandas array",
 )  # fmt: skip
 LONGEST = 60  # characters of a value in a message

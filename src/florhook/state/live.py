@@ -39,6 +39,7 @@ class Live:
         self._entry: Entry | None = None
         self._kinds: Sequence[Kind] = ()
         self._arrays: set[int] = set()  # ids of those that are held for good
+        self._views: dict[int, list[int]] = {}  # their numbers, by the id of what they are views of
         self._generators: dict[int, weakref.ref[Any] | None] = {}
         self.let_go = False
 
@@ -57,6 +58,9 @@ class Live:
             for number, kind in enumerate(scan.kinds)
             if kind.name == GENERATOR
         }
+        for number, obj in enumerate(scan.objects):
+            if id(obj) in live._arrays:
+                live._views.setdefault(id(obj.base), []).append(number)
         HOLDERS.add(live)
         return live
 
@@ -70,6 +74,11 @@ class Live:
     def holds(self, obj: Any) -> bool:
         """Whether an array is held while the program runs."""
         return id(obj) in self._arrays
+
+    def views_of(self, base: Any) -> list[Any]:
+        """The arrays that are held while the program runs and are views of another."""
+        held = (self._held[number] for number in self._views.get(id(base), ()))
+        return [view for view in held if view is not None]
 
     def anew(self, number: int, cls: type) -> Any:
         """An empty object in the place of one that is gone; None where that needs to know more than its class."""

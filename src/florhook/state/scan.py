@@ -54,6 +54,8 @@ class Holder(Protocol):
 
     def holds(self, obj: Any) -> bool: ...
 
+    def views_of(self, base: Any) -> Iterable[Any]: ...
+
 
 HOLDERS: weakref.WeakSet[Holder] = weakref.WeakSet()
 
@@ -363,6 +365,9 @@ class Scan:
         """Whether what the views lie in is held by others too."""
         base, count, ours = self._bases[key]
         ours += sum(holder.holds(base) for holder in HOLDERS)
+        # Views that the program has let go, and that a replay still holds, each hold the base.
+        views = {id(view) for holder in HOLDERS for view in holder.views_of(base)}
+        ours += sum(each not in self._numbers for each in views)
         return bool(count(base) > len(self._shown[key]) + ours)
 
     def hint(self, obj: Any, value: Any) -> None:
@@ -400,7 +405,7 @@ class Scan:
         return self._alive[number] >= 0
 
     def code_key(self, code: types.CodeType) -> tuple[Any, ...]:
-        return self.environment.code_key(code) or ("marshal", marshal.dumps(code))
+        return self.environment.code_key(code) or ("marshal", bytes_of_code(code))
 
     def once(self, obj: Any, ask: Callable[[Any], Any]) -> Any:
         """What `ask` gives for an object, asked once in this scan."""
@@ -627,8 +632,13 @@ def _dead_proxy() -> Any:
     return weakref.proxy(_Gone())
 
 
+def bytes_of_code(code: types.CodeType) -> bytes:
+    """The same in any process: later formats tell how often a part is referred to, and which names are interned."""
+    return marshal.dumps(code, 2)
+
+
 def _reduce_code(obj: types.CodeType) -> Any:
-    return marshal.loads, (marshal.dumps(obj),)
+    return marshal.loads, (bytes_of_code(obj),)
 
 
 def _reduce_property(obj: property) -> Any:

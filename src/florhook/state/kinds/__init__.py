@@ -30,6 +30,7 @@ for _register in (
 ):  # fmt: skip
     _register(REGISTRY)
 _PENDING = {
+    "_queue": "queue_kinds",
     "decimal": "decimal_kinds",
     "logging": "logging_kinds",
     "numpy": "numpy_kinds",

@@ -16,7 +16,7 @@ import random
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .attributes import getattr_dict, has_slot, slots_of
@@ -331,7 +331,16 @@ def empty_instance(cls: type) -> Any:
     in_c: Any = next(
         base for base in cls.__mro__ if type(vars(base).get("__new__")) is types.BuiltinMethodType
     )
-    return in_c.__new__(cls)
+    obj = in_c.__new__(cls)
+    for base in cls.__mro__:
+        if base in CHANGED_BY_INIT:
+            CHANGED_BY_INIT[base](obj)
+    return obj
+
+
+CHANGED_BY_INIT: dict[
+    type, Callable[[Any], None]
+] = {}  # what a library's `__init__` does to the class of an object
 
 
 def found_at_home(module: str, name: str) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from .attributes import getattr_dict
 from .base import Kind, Missing, Opaque, Registry
+from .builtin import CHANGED_BY_INIT
 from .opaque import UNKNOWN
 from .settings import add_world
 from .torch_settings import TORCH
@@ -449,6 +450,13 @@ def _owned(obj: Any, kind: Kind) -> tuple[int, int]:
     return 0, 0
 
 
+def _hook_step(optimizer: Any) -> None:
+    """The first optimizer of a class wraps the class's `step`, which schedulers then wrap for one optimizer."""
+    patch = getattr(optimizer, "_patch_step_function", None)
+    if patch is not None:
+        patch()
+
+
 def register(registry: Registry) -> None:
     add_world(TORCH)
     registry.add(Tensor(), torch.Tensor, torch.nn.Parameter, derived=True)
@@ -457,4 +465,5 @@ def register(registry: Registry) -> None:
     registry.add(Scripted(), torch._C.ScriptModule)
     registry.add(Storage(), torch.UntypedStorage)
     registry.add(Generator(), torch.Generator)
+    CHANGED_BY_INIT[torch.optim.Optimizer] = _hook_step
     registry.plain(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)

@@ -1,10 +1,14 @@
-"""Values that pickle cannot take apart: matches of regular expressions, views of dicts, formats of structures."""
+"""Values that pickle cannot take apart: matches of regular expressions, views of dicts, formats of structures.
+
+And what finds modules in a folder.
+"""
 
 from __future__ import annotations
 
 import gc
 import re
 import struct
+from importlib.machinery import FileFinder
 from typing import Any
 
 from .base import Registry
@@ -55,7 +59,14 @@ def _reduce_struct(form: struct.Struct) -> Any:
     return struct.Struct, (form.format,)
 
 
+def _reduce_finder(finder: FileFinder) -> Any:
+    """The import system has one for each folder. In place it would lead that folder's imports to the run's folder."""
+    from pkgutil import get_importer  # who holds a finder has asked that module for it
+
+    return get_importer, (finder.path,)
+
+
 def register(registry: Registry) -> None:
-    registry.plain(re.Match, struct.Struct, *VIEWS)
-    SPECIAL.update({re.Match: _reduce_match, struct.Struct: _reduce_struct})
+    registry.plain(re.Match, struct.Struct, FileFinder, *VIEWS)
+    SPECIAL.update({re.Match: _reduce_match, struct.Struct: _reduce_struct, FileFinder: _reduce_finder})
     SPECIAL.update(dict.fromkeys(VIEWS, _reduce_view))
