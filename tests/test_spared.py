@@ -61,7 +61,7 @@ def test_it_comes_when_it_is_needed(flor: Flor) -> None:
     stats = flor.folder / "stats.json"
     done = flor("train.py", FLOR_MODE="replay", FLOR_STATS=str(stats))
     assert done.stdout.splitlines() == [*wanted[:5], "@@ False", *wanted[6:]]
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr  # where all is slow, it tells how far it is
     figures = json.loads(stats.read_text())
     assert (figures["diverged"], figures["iterations_skipped"]) == (0, 15)
 
