@@ -42,6 +42,10 @@ def clashes(folder: str) -> list[str]:
     names = found.keys() & (sys.stdlib_module_names | PACKAGES) - _before
     if not names:
         return []
+    import hmac  # noqa: F401  what the store imports when it needs it
+
+    import zstandard  # noqa: F401
+
     from . import record  # noqa: F401  to see what it imports
     from .replay import resume, worker  # noqa: F401
 
