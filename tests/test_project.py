@@ -27,7 +27,7 @@ BASE = {  # for all
         "registration",
         "ranks",
         "hash_seed",
-        "imports",
+        "uncollected",
         "dataclass",
     ),
 }

@@ -7,9 +7,9 @@ if __name__ == "__main__":
     from .hash_seed import pin_early
 
     pin_early()  # it may start this process anew: nothing is imported before
-    from .imports import Uncollected
+    from .uncollected import no_collections
 
-    with Uncollected():
+    with no_collections():
         from .cli import main
 
     main()

@@ -11,7 +11,6 @@ from typing import Any
 
 from . import __version__
 from .hash_seed import pin_hash_seed
-from .imports import Uncollected
 from .launch import Target, run_plainly
 from .ranks import Rank
 from .runs import new_id, program_name
@@ -22,6 +21,7 @@ from .settings import Settings
 from .store.memory import available_bytes
 from .store.recording import Recording
 from .store.rows import RunRow
+from .uncollected import no_collections
 
 STAGING_SHARE = 0.25  # of the memory that is available
 MOST_STAGING = 8 << 30  # bytes
@@ -51,7 +51,7 @@ def record(target: Target, settings: Settings) -> None:
         meta(seed, settings, rank),
     )
     recording = Recording.start(settings.home, row, staging_limit, settings.max_bytes)
-    with Uncollected():
+    with no_collections():
         from .record import record_program  # after that, since it takes longer than the writer's start
 
     record_program(target, settings, row, recording, rank)

@@ -11,10 +11,10 @@ from . import __version__
 from .descriptors import fill_standard_ones
 from .errors import FlorError, RefusedError, StoreError, UsageError
 from .hash_seed import HASH_SEED, pin_hash_seed
-from .imports import Uncollected
 from .launch import Target, exit_status, folder_of, run_plainly
 from .settings import Settings, from_sources
 from .shadows import clashes, forget, working_folder
+from .uncollected import no_collections
 
 VALUES = (
     *("mode", "home", "run", "epsilon", "workers", "select", "log", "stats", "at", "max_bytes"),
@@ -224,7 +224,7 @@ def _run(target: Target, settings: Settings) -> None:
     elif settings.mode == "record" and target.kind == "script" and not os.path.exists(target.value):
         run_plainly(target)  # which says so, as python does
     elif settings.mode == "record":
-        with Uncollected():
+        with no_collections():
             from .begin import record
 
         record(target, settings)

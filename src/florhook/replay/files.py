@@ -291,10 +291,8 @@ class Files:
                             os.utime(path, (number, number), follow_symlinks=False)
             strangers = list(self._folders_of_the_replay())
         gone = [path for path in self.history.gone() if self._version(path) is Version.GONE]
-        for path in strangers:
-            self.overlay.put_away(
-                path
-            )  # what no restore reaches, such as a library's thread, may hold the path
+        for path in strangers:  # what no restore reaches, such as a library's thread, may hold the path
+            self.overlay.put_away(path)
         for path in gone:
             self.overlay.forget(path)
         self._hidden.update(gone)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..hook.kept import KeptModules, Unwarned
 from ..hook.quiet import without_syntax_warnings
 from ..hook.sites import PROBE, WHILE, Instrumented, Site, place_of_statement
-from ..state.scan import no_collections
+from ..uncollected import no_collections
 from . import compiled, probes
 
 if TYPE_CHECKING:

@@ -48,19 +48,19 @@ class Live:
         """The objects of a scan, held until they are released."""
         live = cls(scan.objects)
         live._entry, live._kinds = Entry(scan), list(scan.kinds)
-        live._arrays = {
-            id(obj)
+        arrays = {
+            number: obj
             for number, (obj, kind) in enumerate(zip(scan.objects, scan.kinds, strict=True))
             if kind.name == ARRAY and not live._owns_memory(number)
         }
+        live._arrays = set(map(id, arrays.values()))
+        for number, obj in arrays.items():
+            live._views.setdefault(id(obj.base), []).append(number)
         live._generators = {
             number: live_reference(scan.objects[number])
             for number, kind in enumerate(scan.kinds)
             if kind.name == GENERATOR
         }
-        for number, obj in enumerate(scan.objects):
-            if id(obj) in live._arrays:
-                live._views.setdefault(id(obj.base), []).append(number)
         HOLDERS.add(live)
         return live
 

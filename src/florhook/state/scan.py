@@ -13,11 +13,9 @@ The C pickler does the walking: `persistent_id` sees every object, containers ar
 from __future__ import annotations
 
 import array
-import contextlib
 import copyreg
 import ctypes
 import functools
-import gc
 import importlib
 import io
 import itertools
@@ -26,14 +24,14 @@ import math
 import operator
 import pickle
 import sys
-import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..dataclass import dataclass
+from ..uncollected import no_collections
 from .kinds import REGISTRY, Kind, load_imported
 from .kinds.base import flat, live_reference, rebuild, reduce
 from .kinds.opaque import UNKNOWN
@@ -76,22 +74,6 @@ class Environment(Protocol):
     def free_variables(self, code: types.CodeType) -> tuple[str, ...]: ...
 
     def variables(self, code: types.CodeType) -> Collection[str] | None: ...
-
-
-@contextlib.contextmanager
-def no_collections() -> Iterator[None]:
-    """For what makes many objects at once, none of them garbage.
-
-    In the main thread only: a walk of the state there asks whether the collector is on.
-    """
-    is_on = gc.isenabled() and threading.get_ident() == threading.main_thread().ident
-    if is_on:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if is_on:
-            gc.enable()
 
 
 @dataclass(frozen=True)

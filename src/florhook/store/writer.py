@@ -349,9 +349,9 @@ def main(sock: str, lock: str, pidfd: str, home: str) -> None:
 
 def _fail(home: Path, writer: Writer, channel: Channel, error: Exception) -> None:
     try:
+        writer.abandon()
         import traceback  # which takes as long to import as a sixth of all else here
 
-        writer.abandon()
         (home / "writer-error.txt").write_text(traceback.format_exc())
     except Exception:
         pass  # what is reported is the first failure

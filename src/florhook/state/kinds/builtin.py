@@ -338,9 +338,8 @@ def empty_instance(cls: type) -> Any:
     return obj
 
 
-CHANGED_BY_INIT: dict[
-    type, Callable[[Any], None]
-] = {}  # what a library's `__init__` does to the class of an object
+# What a library's `__init__` does to the class of an object.
+CHANGED_BY_INIT: dict[type, Callable[[Any], None]] = {}
 
 
 def found_at_home(module: str, name: str) -> Any:
